@@ -52,7 +52,6 @@ Verdict = Literal["size reached", "direction shown", "direction shown, smaller",
                   "not run yet", "not testable at this size"]
 REACHED, SHOWN, SMALLER, PARTLY, EXCLUDED, UNDECIDED, AGAINST, BLIND, NOT_RUN, UNTESTABLE = (
     VERDICTS) = Verdict.__args__
-DECIDED = (REACHED, SHOWN, SMALLER, PARTLY, EXCLUDED, AGAINST)
 THERE = (REACHED, SHOWN, SMALLER)
 """Verdicts on an effect that lies where it is claimed."""
 ALPHA = round(1 - LEVEL, 12)

@@ -150,8 +150,7 @@ def test_exchange_by_hand():
     assert exchange.tensor_parallel(shape, 3, 4) == 2 * 2 * 48 * 1.5
     # Keys and values: 2 layers x 2 x 2 heads x 2 numbers x 2 bytes x 8 tokens, 3/4 of it.
     assert exchange.context_parallel(shape, 8, 4) == 2 * 2 * 2 * 2 * 2 * 8 * 3 / 4
-    assert exchange.training_step(shape, "fsdp", 4) == 3 * 2 * shape.parameters * 3 / 4
-    assert exchange.tensor_parallel(shape, 3, 1) == exchange.training_step(shape, "zero1", 1) == 0
+    assert exchange.tensor_parallel(shape, 3, 1) == 0
 
 
 @pytest.fixture

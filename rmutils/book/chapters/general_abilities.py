@@ -53,20 +53,18 @@ from rmutils.stats import (
 ALL = "mean of the tasks"
 
 
-def ability_table(samples: pd.DataFrame, by: str = "task") -> pd.DataFrame:
-    """Mean scores.
+def ability_table(samples: pd.DataFrame) -> pd.DataFrame:
+    """Mean scores. Unscored samples (NaN) are left out and counted.
 
-    `samples`: `task`, `sample`, `score`, and the column `by`. Unscored samples (NaN) are left out
-    and counted.
-    Result: The column `by`, `samples` (scored ones), `unscored`, `value`, `low`, `high` (95 %
-    bootstrap over samples; NaN if none is scored).
+    `samples`: `task`, `sample`, `score`. Result: `task`, `samples` (scored ones), `unscored`,
+    `value`, `low`, `high` (95 % bootstrap over samples; NaN if none is scored).
     """
     rows = []
-    for name, part in samples.groupby(by, sort=False):
+    for name, part in samples.groupby("task", sort=False):
         scores = part["score"].dropna()
         rows.append((name, len(scores), len(part) - len(scores),
                      *(interval(scores, bounds=POINTS) if len(scores) else [None] * 3)))
-    columns = [by, "samples", "unscored", "value", "low", "high"]
+    columns = ["task", "samples", "unscored", "value", "low", "high"]
     return pd.DataFrame(rows, columns=columns).astype(dict.fromkeys(columns[3:], float))
 
 

@@ -174,13 +174,13 @@ def against_witness(found: Benchmark) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def in_half_the_memory(found: Benchmark, tau: float = 0.1) -> pd.DataFrame:
+def in_half_the_memory(found: Benchmark) -> pd.DataFrame:
     """Return a row for each model of the benchmark `precision`, with the columns of its table:
-    what a detection takes, and how many heads have a score of `tau` or more."""
+    what a detection takes, and how many heads have a score of 0.1 or more."""
     rows = []
     for whole, half in zip(found.find(dtype="float32"), found.find(dtype="bfloat16"), strict=True):
         scores = [np.asarray(row["scores"]) for row in (whole, half)]
-        chosen = [one >= tau for one in scores]
+        chosen = [one >= 0.1 for one in scores]
         rows.append({
             "model": whole["model"],
             "peak in GB: float32, bfloat16": "{:.1f}, {:.1f}".format(*(

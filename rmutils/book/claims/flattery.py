@@ -20,9 +20,7 @@ from rmutils.core.experiment import load_plan
 Array = npt.NDArray[np.float64]
 
 
-def flattery(
-    samples: pd.DataFrame, sizes: Sequence[int], halves: int, seed: int = 0
-) -> pd.DataFrame:
+def flattery(samples: pd.DataFrame, sizes: Sequence[int], halves: int) -> pd.DataFrame:
     """Choose the best of some settings by half of the texts, again and again.
 
     `samples`: `seed` (the setting), and the columns of `samples_of`.
@@ -38,7 +36,7 @@ def flattery(
         ["dataset", "length"], sort=False).groups.values()]
     categories = pd.factorize(cells["stratum"])[0]
     sums, counts = (table[part].to_numpy(float) for part in ("sum", "count"))
-    rng, rows = np.random.default_rng(seed), []
+    rng, rows = np.random.default_rng(0), []
     for _ in range(halves):
         chosen = np.zeros(len(cells), bool)
         for group in groups:

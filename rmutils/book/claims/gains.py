@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from pathlib import Path
 
 import pandas as pd
 
@@ -28,8 +27,8 @@ from rmutils.paper.tables import (
 ONE = Printed.exact(1)
 
 
-def score_gains(model: str = "Llama-3.1-8B-Instruct", folder: Path = PAPER) -> pd.DataFrame:
-    """The gain of the mean score, shared out between masked and other heads.
+def score_gains() -> pd.DataFrame:
+    """The gain of the mean score of Llama 3.1, shared out between masked and other heads.
 
     The section gives gains, but not what the masked heads had before. That is taken from the
     authors' published scores: their highest heads, as many as were masked.
@@ -40,12 +39,12 @@ def score_gains(model: str = "Llama-3.1-8B-Instruct", folder: Path = PAPER) -> p
     before.
     """
     rows = [(name, *map(float, (n.value, n.low, n.high)), source)
-            for name, n, source in _quantities(model, folder)]
+            for name, n, source in _quantities("Llama-3.1-8B-Instruct")]
     return pd.DataFrame(rows, columns=["quantity", "value", "low", "high", "source"])
 
 
-def _quantities(model: str, folder: Path) -> Iterator[tuple[str, Printed, str]]:
-    numbers = HeadNumbers(folder)
+def _quantities(model: str) -> Iterator[tuple[str, Printed, str]]:
+    numbers = HeadNumbers(PAPER)
     before, after = (numbers.required(MEAN_SCORE, model, row)[0] for row in ("Before", "After"))
     masked, other = (numbers.required("mean gain in retrieval score", model, f"{which} heads")[0]
                      for which in ("masked", "other"))
@@ -59,7 +58,7 @@ def _quantities(model: str, folder: Path) -> Iterator[tuple[str, Printed, str]]:
     # Not masked / (masked + other): interval arithmetic does not know that both are the same.
     yield ("share of the gain in masked heads",
            ONE / (other * (total - count) / (masked * count) + 1), printed)
-    scores = load_published_scores(folder)
+    scores = load_published_scores()
     scores = scores.loc[scores["model"] == model, "mean"].sort_values(ascending=False)
     top, rest = scores.iloc[:count], scores.iloc[count:]
     yield ("share of the scores in masked heads", Printed.exact(float(top.sum() / scores.sum())),
@@ -71,7 +70,7 @@ def _quantities(model: str, folder: Path) -> Iterator[tuple[str, Printed, str]]:
 TABLE = 6
 
 
-def general_gains(source: str = "en", folder: Path = PAPER) -> pd.DataFrame:
+def general_gains(source: str = "en") -> pd.DataFrame:
     """Changes by RetMask in the paper's benchmarks, in points of 0 to 100.
 
     The table has no intervals. As a yardstick, `chance` is half a 95 % interval of the gain under
@@ -84,7 +83,7 @@ def general_gains(source: str = "en", folder: Path = PAPER) -> pd.DataFrame:
     digits leave open), `questions` and `chance` (missing for MT-Bench, whose marks are no shares).
     """
     cells = {(r["group"], r["column"], r["row"]): Printed.read(r["value"]) * 100
-             for r in read_records(TABLES, folder)
+             for r in read_records(TABLES)
              if (r["source"], r["table"]) == (source, str(TABLE))}
     rows = []
     for model, benchmark, row in cells:

@@ -6,7 +6,7 @@ and the column `model` besides.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -55,10 +55,10 @@ PARTS: Mapping[str, Callable[[str], tuple[Any, Artifact]]] = {
     "which-heads": lambda model: real_models.which_heads_stored(model, compute="never")}
 
 
-def stored(part: str, models: Collection[str] | None = None) -> Stored:
+def stored(part: str) -> Stored:
     """Look a part of the plan up, a key of `PARTS`, for each of its models."""
     found, missing = {}, []
-    for model in real_models.real_models().content["models"] if models is None else models:
+    for model in real_models.real_models().content["models"]:
         try:
             found[model] = PARTS[part](model)
         except NotStored as error:

@@ -252,20 +252,17 @@ def step(sizes: Sizes, gpu: Gpu, tokens: int, kept: float = 1, filtered: int = 0
                       "bound": max(memory, arithmetic), "held": BYTES * (cached + hidden)})
 
 
-def roofline(
-    lengths: Iterable[int], shares: Iterable[float], *, sizes: Sizes = LLAMA_8B, gpu: Gpu = H100,
-    filtered: int = 16,
-) -> pd.DataFrame:
-    """`step` at several lengths and shares of tokens, beside the plain step.
+def roofline(lengths: Iterable[int], shares: Iterable[float]) -> pd.DataFrame:
+    """Llama 3.1 8B on an H100: `step` at lengths and shares of tokens, beside the plain step.
 
     Columns: `tokens`, `kept`, the columns of `step`, and `times` and `held_share`: bound and bytes
     as multiples of the plain step's.
     """
     rows = []
     for tokens in lengths:
-        plain = step(sizes, gpu, tokens)
+        plain = step(LLAMA_8B, H100, tokens)
         for kept in shares:
-            one = step(sizes, gpu, tokens, kept, filtered)
+            one = step(LLAMA_8B, H100, tokens, kept, filtered=16)
             rows.append({"tokens": tokens, "kept": kept, **one,
                          "times": one["bound"] / plain["bound"],
                          "held_share": one["held"] / plain["held"]})

@@ -142,10 +142,10 @@ VARIANT = Stage[Tables]("variant", version=2)
 
 def measure_stored(
     model: LanguageModel | str, config: VariantConfig = VariantConfig(), *,
-    base: str | None = None, compute: Compute = "auto",
+    compute: Compute = "auto",
 ) -> tuple[Tables, Artifact]:
     """`measure`, but a result that is stored already is read instead; a stopped run goes on."""
-    ref = ModelRef(model, base)
+    ref = ModelRef(model)
     return VARIANT.obtain(
         config, inputs_of(ref.identity, config.needles or DetectConfig(), ref.corpus),
         lambda journal: measure(ref.load(), config, journal=journal), compute=compute,
@@ -216,11 +216,11 @@ def changes(table: pd.DataFrame, value: str, base: str = PLAIN) -> pd.DataFrame:
         columns={"strategy": "variant"})
 
 
-def dips(table: pd.DataFrame, base: str = PLAIN) -> pd.DataFrame:
+def dips(table: pd.DataFrame) -> pd.DataFrame:
     """How deep a curve over places sags: `correct` at both ends less `correct` between them.
 
     Columns: `variant`, `value`, `low`, `high`, and `change`, `change_low`, `change_high` against
-    `base` on the same questions.
+    `PLAIN` on the same questions.
     """
     if (places := table["place"].unique()).size < 3:
         raise UserError("a curve sags between its ends: `places` has to name three places or more, "
@@ -232,7 +232,7 @@ def dips(table: pd.DataFrame, base: str = PLAIN) -> pd.DataFrame:
     questions = sag.index.get_level_values("question")
     return pd.DataFrame(
         [(name, *interval(sag[name], questions, bounds=DIFFERENCE),
-          *interval(sag[name] - sag[base], questions, bounds=CONTRAST))
+          *interval(sag[name] - sag[PLAIN], questions, bounds=CONTRAST))
          for name in table["variant"].unique()],
         columns=["variant", "value", "low", "high", "change", "change_low", "change_high"])
 

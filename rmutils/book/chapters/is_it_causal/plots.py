@@ -51,7 +51,7 @@ def exchanged_sets(results: Mapping[str, IsItCausal]) -> Figure:
     return figure
 
 
-def necessary_against_sufficient(results: Mapping[str, IsItCausal], named: int = 1) -> Figure:
+def necessary_against_sufficient(results: Mapping[str, IsItCausal]) -> Figure:
     """Each head alone: nats of an answer that it restores, and that removing it loses."""
     figure = Figure(figsize=(WIDTH, 2.6), layout="constrained")
     panels = figure.subplots(1, len(results), squeeze=False)[0]
@@ -60,9 +60,9 @@ def necessary_against_sufficient(results: Mapping[str, IsItCausal], named: int =
         axes.plot(heads["restored"], heads["removed"], "o", ms=3, color=BLUE, alpha=0.6)
         most = float(heads[["restored", "removed"]].max().max())
         axes.plot([0, most], [0, most], color=GREY, lw=0.8, ls=":")
-        for head, row in heads.nlargest(named, "restored").iterrows():
-            axes.annotate("-".join(map(str, head)), (row["restored"], row["removed"]),
-                          xytext=(-9, 5), textcoords="offset points", fontsize=9)
+        head = heads["restored"].idxmax()
+        axes.annotate("-".join(map(str, head)), tuple(heads.loc[head, ["restored", "removed"]]),
+                      xytext=(-9, 5), textcoords="offset points", fontsize=9)
         axes.margins(0.12)
         axes.set_title(model, fontsize=9.5)
         axes.tick_params(labelsize=9)
@@ -77,7 +77,7 @@ def single_heads_mean(result: IsItCausal) -> pd.DataFrame:
     return answers.groupby(level=["layer", "head"]).mean()
 
 
-def restored_by_token(result: IsItCausal, model: str, top: int = 8) -> Figure:
+def restored_by_token(result: IsItCausal, model: str) -> Figure:
     """One answer token by token: what each head restores alone. A dot marks the token's leader.
 
     It is the answer with most tokens, the first of those that are alike.
@@ -86,7 +86,7 @@ def restored_by_token(result: IsItCausal, model: str, top: int = 8) -> Figure:
     part = result.singles[result.singles["case"] == case]
     leaders = token_leaders(result).query("case == @case").set_index("step")["leader"]
     grid = part.pivot(index=["layer", "head"], columns="step", values="restored")
-    shown = list(dict.fromkeys([*grid.sum(axis=1).nlargest(top).index, *leaders]))
+    shown = list(dict.fromkeys([*grid.sum(axis=1).nlargest(8).index, *leaders]))
     grid = grid.loc[shown]
     words = part.drop_duplicates("step").sort_values("step")["token"]
     figure = Figure(figsize=(WIDTH, 1.3 + 0.24 * len(grid)), layout="constrained")

@@ -103,16 +103,16 @@ def gains(found: Evaluated, by: Sequence[str] = (), base: str = BEFORE) -> pd.Da
         for key, part in groups], ignore_index=True)
 
 
-def contrasts(found: Evaluated, by: Sequence[str] = (), minuend: str = "retmask") -> pd.DataFrame:
-    """Points by which one training gains more than each other one, seed by seed.
+def contrasts(found: Evaluated, by: Sequence[str] = ()) -> pd.DataFrame:
+    """Points by which RetMask gains more than each other one, seed by seed.
 
     Result: As from `gains`; `strategy` is the training that is subtracted. Empty if the other
-    trainings, or the one itself, are not stored.
+    trainings, or RetMask, are not stored.
     """
     after = found.scores[found.scores["strategy"] != BEFORE] if len(found.scores) else found.scores
-    if after.empty or minuend not in set(after["strategy"]) or after["strategy"].nunique() < 2:
+    if after.empty or "retmask" not in set(after["strategy"]) or after["strategy"].nunique() < 2:
         return pd.DataFrame()
-    table = gains(replace(found, scores=after), by, base=minuend)
+    table = gains(replace(found, scores=after), by, base="retmask")
     return table.assign(effect=-table["effect"], low=-table["high"], high=-table["low"])
 
 

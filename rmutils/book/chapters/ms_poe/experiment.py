@@ -120,14 +120,14 @@ def labels(plan: Plan) -> dict[str, str]:
     return {name: f"all heads at {name}" for name in misread_ranges(plan)}
 
 
-def previous_token_heads(lm: LanguageModel, least: float = LOOKS_BACK) -> list[Head]:
-    """Heads whose mean attention to the token before, over plain texts, is `least` or more."""
+def previous_token_heads(lm: LanguageModel) -> list[Head]:
+    """Heads whose mean attention to the token before, over plain texts, is `LOOKS_BACK` or more."""
     texts, _ = passages(lm, TextsConfig().count, TextsConfig().tokens)
     with using(lm.model, "eager"), torch.inference_mode():
         weights = lm.model(torch.tensor(texts, device=lm.model.device), output_attentions=True,
                            use_cache=False).attentions
     means = torch.stack([layer.diagonal(-1, dim1=2, dim2=3).mean((0, 2)) for layer in weights])
-    return [(int(layer), int(head)) for layer, head in (means >= least).nonzero()]
+    return [(int(layer), int(head)) for layer, head in (means >= LOOKS_BACK).nonzero()]
 
 
 def planned(plan: Plan) -> list[PositionsConfig]:

@@ -271,16 +271,14 @@ def shares(shape: Shape, tokens: int, gpus: list[int], rates: Rates) -> pd.DataF
 
 
 @torch.inference_mode()
-def reading_times(
-    lm: LanguageModel, lengths: Sequence[int], rounds: int, seed: int = 0
-) -> pd.DataFrame:
+def reading_times(lm: LanguageModel, lengths: Sequence[int], rounds: int) -> pd.DataFrame:
     """Processor seconds of one thread to read texts of random tokens, all lengths in each round.
 
     The first round, in which much is done for the first time, is not counted.
 
     Columns: `round`, `length`, `seconds`, `cache` (bytes of keys and values at the end).
     """
-    draw, rows = np.random.default_rng(seed), []
+    draw, rows = np.random.default_rng(0), []
     count = lm.model.config.vocab_size
     with one_thread():
         for number in range(rounds + 1):

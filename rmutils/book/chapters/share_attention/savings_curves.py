@@ -144,8 +144,8 @@ def ratios(table: pd.DataFrame, column: str, base: str = PLAIN) -> pd.DataFrame:
     return medians(shares.reset_index(), column)
 
 
-def _median(values: np.ndarray, seed: int = 0) -> tuple[float, float, float]:
-    drawn = np.random.default_rng(seed).integers(len(values), size=(RESAMPLES, len(values)))
+def _median(values: np.ndarray) -> tuple[float, float, float]:
+    drawn = np.random.default_rng(0).integers(len(values), size=(RESAMPLES, len(values)))
     medians = np.array([np.median(values), *np.median(values[drawn], axis=1)])
     return interval_of(spread(medians, len(values)), bounds=POSITIVE)
 
