@@ -28,8 +28,7 @@ Verdict = Literal["shown", "opposite shown", "undecided", ""]
 SHOWN: Verdict = "shown"
 AGAINST: Verdict = "opposite shown"
 UNDECIDED: Verdict = "undecided"
-NONE: Verdict = ""
-"""The verdict on what is no comparison."""
+NONE: Verdict = ""  # the verdict on what is no comparison
 BY_SIGN: Mapping[int, Verdict] = {1: SHOWN, -1: AGAINST, 0: UNDECIDED}
 """Of rules that return a sign."""
 
@@ -239,8 +238,7 @@ class Said(Markdown):
         return self.data, {"rmutils": {"findings": self.findings}}
 
 
-OWN_RUN = "*In this run:*"
-"""Marks standard sentences: the reader's parameters gave another verdict."""
+OWN_RUN = "*In this run:*"  # marks standard sentences: the reader's parameters gave another verdict
 
 
 def say(

@@ -52,8 +52,7 @@ Verdict = Literal["size reached", "direction shown", "direction shown, smaller",
                   "not run yet", "not testable at this size"]
 REACHED, SHOWN, SMALLER, PARTLY, EXCLUDED, UNDECIDED, AGAINST, BLIND, NOT_RUN, UNTESTABLE = (
     VERDICTS) = Verdict.__args__
-THERE = (REACHED, SHOWN, SMALLER)
-"""Verdicts on an effect that lies where it is claimed."""
+THERE = (REACHED, SHOWN, SMALLER)  # verdicts on an effect that lies where it is claimed
 ALPHA = round(1 - LEVEL, 12)
 
 MARGIN = 5.64

@@ -40,10 +40,8 @@ from rmutils.preference.responses import ResponseConfig, Transformers, respond
 from rmutils.stats import DIFFERENCE, SHARE, Bounds, Interval, holm, interval
 
 FAILURE_MODES = Stage[Tables]("failure-modes", version=1)
-WHOLE = "nothing"
-"""Name of the mask of the whole model."""
-PAPER: tuple[Policy, ...] = ("retrieval", "non-retrieval")
-"""Masks of the appendix."""
+WHOLE = "nothing"  # name of the mask of the whole model
+PAPER: tuple[Policy, ...] = ("retrieval", "non-retrieval")  # masks of the appendix
 Masks = Mapping[str, Sequence[Sequence[Head]]]
 """Masks by name, such as `retrieval` -> a set of heads for each draw."""
 
@@ -238,8 +236,7 @@ STORED, LIVE = "fig-failure-shares", "fig-failure-live"
 RETRIEVAL, ANYWHERE = "retrieval", "non-retrieval"
 MASKS = {WHOLE: "no heads masked", RETRIEVAL: "its retrieval heads masked",
          ANYWHERE: "random heads masked", MATCHED: "other heads of the same layers masked"}
-COPIED = "entity name"
-"""The kind whose task is to copy, so that a response may repeat the prompt."""
+COPIED = "entity name"  # the kind whose task is to copy, so that a response may repeat the prompt
 
 
 @quantity("without its retrieval heads {model} fails {effect} percentage points more prompts of "

@@ -266,8 +266,7 @@ MODEL = "qwen2.5-coder-0.5b"
 MAIN = (RETMASK, "smaller-model", "win-lose-pair", "non-retrieval-mask", "random-mask", "sft")
 """Strategies that a p is corrected for."""
 HEART = "by heart"
-NATS = 1000
-"""Drift is told in nats per so many tokens."""
+NATS = 1000  # drift is told in nats per so many tokens
 
 
 @cache

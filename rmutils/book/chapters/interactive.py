@@ -30,10 +30,8 @@ from rmutils.heads.scores import DECIMALS, Head, HeadScores
 if TYPE_CHECKING:
     from rmutils.models import LanguageModel
 
-STEPS = 100
-"""The slider for tau has so many steps between 0 and 1."""
-FAINTEST = 0.002
-"""A lower weight of attention is not carried into the page."""
+STEPS = 100  # the slider for tau has so many steps between 0 and 1
+FAINTEST = 0.002  # a lower weight of attention is not carried into the page
 
 
 def embed(view: str, data: Mapping[str, Any]) -> HTML:

@@ -185,8 +185,7 @@ FOUND = replace(MEMORY, plan="memory_found", label=lambda run: "found")
 """The same on needles that the model finds with its whole cache."""
 LINES = {TOP: (BLUE, "o", "key heads that copy"), MATCHED: (ORANGE, "^", "others, same layers"),
          ANYWHERE: (GREY, "s", "others, any layer")}
-MAIN = 0.4
-"""Share of the key heads that decides."""
+MAIN = 0.4  # share of the key heads that decides
 
 
 @cache

@@ -31,10 +31,8 @@ from rmutils.stats import DIFFERENCE, contrast
 
 RECALL, QUALITY, AGREE = "fig-select-recall", "fig-select-quality", "fig-select-agree"
 COSTS, GPU, WITH_SHARE = "fig-select-costs", "fig-select-gpu", "fig-select-and-share"
-MOST = 0.97
-"""The largest p that the plan's rule asks for."""
-LARGE, FILTER = "smollm2-135m", 14
-"""The real model, and its filter layer."""
+MOST = 0.97  # the largest p that the plan's rule asks for
+LARGE, FILTER = "smollm2-135m", 14  # the real model, and its filter layer
 
 
 @cache

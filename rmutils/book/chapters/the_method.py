@@ -69,10 +69,8 @@ def train_on_one_pair(
     return pd.DataFrame(rows)
 
 
-AROUND = 5
-"""Tokens on either side of the needle in the closer view."""
-BIN = 6
-"""Positions in a cell of the view of the whole prompt: single ones would be too thin to see."""
+AROUND = 5  # tokens on either side of the needle in the closer view
+BIN = 6  # positions in a cell of the view of the whole prompt: single ones would be too thin to see
 FAINTEST = 0.02
 """Fainter attention is not drawn: hairlines between hundreds of empty cells would shine through."""
 GROUND = to_hex(colormaps[SEQUENTIAL](0.0))

@@ -28,8 +28,7 @@ from rmutils.book.verdicts import (
 )
 from rmutils.stats import Interval
 
-WIDTH, STEP = 240, 7
-"""Width of a row's picture, and the height of an effect in it, in pixels."""
+WIDTH, STEP = 240, 7  # width of a row's picture, and the height of an effect in it, in pixels
 
 
 def claim_list(judged: Sequence[Judged]) -> HTML:

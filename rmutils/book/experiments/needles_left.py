@@ -21,8 +21,7 @@ from rmutils.core.experiment import Plan
 from rmutils.core.results import Artifact
 from rmutils.stats import DIFFERENCE, LEVEL, SHARE, contrast, crossed_interval, holm, interval
 
-FLOOR = 1 / 3
-"""Share of the needles that a model has to find unmasked; below, it is not read."""
+FLOOR = 1 / 3  # share of the needles that a model has to find unmasked; below, it is not read
 PRIMARY_SHARE, KINDS_SHARE = 0.12, 0.05
 PLACE = ["model", "set", "length", "position"]
 

@@ -34,10 +34,8 @@ MODELS = ("qwen2.5-coder-0.5b", "gemma3-270m")
 STATES = (WHOLE, TOP, CONTROL)
 """What a model answers without: nothing, its top heads, as many others of their layers."""
 LENGTH, QUESTIONS, PILOT = 2048, 40, 10
-PILOT_SEED = 7
-"""Seed of the pilot's texts and questions; those measured have the default seed."""
-ROOM = 10, 90
-"""A data set is measured if the whole model scores between these in the pilot."""
+PILOT_SEED = 7  # seed of the pilot's texts and questions; those measured have the default seed
+ROOM = 10, 90  # a data set is measured if the whole model scores between these in the pilot
 SHARE, CONTROL_SEED = 0.12, 42
 CHANGE: Bounds = (-100.0, 100.0)
 

@@ -194,8 +194,7 @@ class Gpu:
     """Peak rates of a GPU."""
 
     bytes_per_second: float
-    flops: float
-    """Operations per second, dense bfloat16; a multiply-add is two."""
+    flops: float  # operations per second, dense bfloat16; a multiply-add is two
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,7 @@ from rmutils.book.figures.style import BLUE, GREY, INK, RED, WIDTH
 SIGNS = {"above": (">", BLUE, "interval above {}"), "below": ("<", RED, "interval below {}"),
          "open": ("o", GREY, "interval includes {}"), "none": ("D", INK, "no interval")}
 """Marker, colour and words; each of the three says the same."""
-PANELS = 4
-"""Panels side by side; with more, names of rows are left without room."""
+PANELS = 4  # panels side by side; with more, names of rows are left without room
 
 
 def forest(

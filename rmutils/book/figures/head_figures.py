@@ -146,8 +146,7 @@ def agreement(small: HeadScores, large: HeadScores, top_k: int) -> Figure:
     return figure
 
 
-LINES = ("-", "--", "-.", ":")
-"""Line styles that tell apart models of one colour."""
+LINES = ("-", "--", "-.", ":")  # line styles that tell apart models of one colour
 BIN_COLOURS = ("#D9D9D9", "#A6BDDB", "#3690C0", "#E69F00", "#D55E00")
 
 

@@ -26,10 +26,8 @@ from rmutils.stats import Interval
 _COUNTS = ("none", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 WIDEST = 5
 """An interval at least this wide is shown without decimals; one a tenth as wide has one more."""
-DIGITS = 6
-"""Most decimals."""
-MOST_ROWS = 12
-"""A table with more rows is folded."""
+DIGITS = 6  # most decimals
+MOST_ROWS = 12  # a table with more rows is folded
 
 
 def number(value: float, low: float | None = None, high: float | None = None) -> str:
@@ -98,8 +96,7 @@ def say(text: str) -> Markdown | None:
     return Markdown(text) if text else None  # a notebook shows an empty one as its Python name
 
 
-MOST_FOUND = 3
-"""Sentences of what was found: more is not read."""
+MOST_FOUND = 3  # sentences of what was found: more is not read
 
 
 def what_we_found(question: str, *findings: str | Markdown) -> HTML:
@@ -279,8 +276,7 @@ def _as_printed(value: float | str) -> str:
     return "–" if pd.isna(value) else f"{value:z.6g}"
 
 
-QUOTED = re.compile(r'\b(?:Section|Appendix) [\w.]+: "')
-"""A place in the paper and its words."""
+QUOTED = re.compile(r'\b(?:Section|Appendix) [\w.]+: "')  # a place in the paper and its words
 CODE = re.compile(r"\bauthors'|\bdefault\b|\.py\b")
 """The authors' scripts and notebooks, and the defaults of what they call."""
 

@@ -115,10 +115,8 @@ def scores_by_length(table: pd.DataFrame) -> Figure:
     return figure
 
 
-COLUMNS = 3
-"""Panels side by side."""
-SHIFT = 0.13
-"""Before is drawn so much above a model's row, and after below."""
+COLUMNS = 3  # panels side by side
+SHIFT = 0.13  # before is drawn so much above a model's row, and after below
 
 
 def before_and_after(table: pd.DataFrame, xlabel: str) -> Figure:

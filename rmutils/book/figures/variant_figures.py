@@ -131,10 +131,8 @@ LINES = ((BLUE, "o", "-"), (ORANGE, "s", "--"), (GREEN, "^", "-."), (PURPLE, "D"
 SHIFT = 0.012
 """Each line stands this share of the axis to the right of the one before it, so that no bar hides
 another."""
-WIDE = 10
-"""Where the highest value is so many times the lowest, the axis is logarithmic."""
-FAINT = 0.25
-"""Exponent of the colours of weights: most are far below the highest."""
+WIDE = 10  # where the highest value is so many times the lowest, the axis is logarithmic
+FAINT = 0.25  # exponent of the colours of weights: most are far below the highest
 
 
 def panels(

@@ -36,8 +36,7 @@ COSTS = paths.NOTEBOOKS / "costs.yml"
 START = "start, tables and figures"
 SHIPPED, STORED = "its result comes with the book", "its result is stored by an earlier run"
 """Why a part is not computed."""
-OWN_COPY = 2_000_000
-"""Bytes of the executed notebook, at most."""
+OWN_COPY = 2_000_000  # bytes of the executed notebook, at most
 
 
 FUNCTIONS = {"len": len, "sum": sum, "min": min, "max": max, "weight": weight}

@@ -38,8 +38,7 @@ class Resources(Config):
     nodes: Annotated[int, Field(ge=1)] = 1
 
 
-_LIGHT = Resources(runtime=15)
-"""Resources of steps that only read what is stored."""
+_LIGHT = Resources(runtime=15)  # resources of steps that only read what is stored
 _TEACHING = {"design": Resources(threads=2, runtime=240)}
 _REAL = Resources(threads=2, mem_mb=6000, runtime=720)
 """135M parameters on two cores, as the book's own runs."""
@@ -105,10 +104,8 @@ class Job(Config):
     resources: Resources
 
 
-LABEL = 120
-"""Longest part of a job's name that is to be read."""
-Plan = dict[str, Job]
-"""Jobs by name (`stage/label`), those that others need first."""
+LABEL = 120  # longest part of a job's name that is to be read
+Plan = dict[str, Job]  # jobs by name (`stage/label`), those that others need first
 
 
 def plan(study: Study) -> Plan:

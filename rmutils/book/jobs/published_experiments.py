@@ -37,8 +37,7 @@ LLAMA, QWEN, INSTRUCT, THINK = (
 PRINTED = {LLAMA: "Llama-3.1-8B-Instruct", QWEN: "Qwen3-8B", INSTRUCT: "Olmo-3-7B-Instruct",
            THINK: "Olmo-3-7B-Think"}
 """The paper's models (section 4.1): name here -> as printed."""
-REASONING = (QWEN, THINK)
-"""Appendix A: "reasoning models (Qwen3-8B and Olmo-3-7B-Think)"."""
+REASONING = (QWEN, THINK)  # appendix A: "reasoning models (Qwen3-8B and Olmo-3-7B-Think)"
 _LLAMA_3B, _QWEN_06B = "meta-llama/Llama-3.2-3B-Instruct", "Qwen/Qwen3-0.6B"
 SMALLER = {LLAMA: _LLAMA_3B, INSTRUCT: _LLAMA_3B, QWEN: _QWEN_06B, THINK: _QWEN_06B}
 """Section 4.1 has "Llama-3.2-3B-Instruct" for Llama and Olmo-3-7B-Instruct, and "Qwen3-0.7B for

@@ -21,10 +21,8 @@ from rmutils.core.config import DEVICE
 from rmutils.models.costs import parameters
 
 SMALLER = paths.NOTEBOOKS / "smaller.yml"
-LIMIT = 1200
-"""Seconds of one core of the recorded machine: ten minutes of two."""
-LARGE = 4e8
-"""Weights of a model from which chapters are cut; those of the book are smaller."""
+LIMIT = 1200  # seconds of one core of the recorded machine: ten minutes of two
+LARGE = 4e8  # weights of a model from which chapters are cut; those of the book are smaller
 
 
 @dataclass(frozen=True)

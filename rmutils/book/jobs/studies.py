@@ -100,8 +100,7 @@ def _paper(changes: Mapping[str, str]) -> Study:
 
 STUDIES: dict[str, Callable[..., Study]] = {"smoke": smoke, "embedded": embedded, "paper": _paper}
 """By the name of the profile, in which the notebooks run, too."""
-CHANGEABLE = ("paper",)
-"""Those of them that have parameters."""
+CHANGEABLE = ("paper",)  # those of them that have parameters
 
 
 def study_of(profile: str, changes: Mapping[str, str] | None = None) -> Study:
@@ -121,8 +120,7 @@ GRID = DetectConfig(
     depths=tuple(round(i / 9, 2) for i in range(10)))
 """Section 4.1: "20 different context lengths uniformly distributed between 0 and 5K, with the
 needle inserted at 10 depth positions for each length", by "the script provided by Wu et al."."""
-SEED = 42
-"""The paper is silent; 42 in the authors' scripts."""
+SEED = 42  # the paper is silent; 42 in the authors' scripts
 RESPONSES = {known.QWEN: ResponseConfig(max_new_tokens=4096)}
 """Others have the defaults, which are those of the authors' scripts, too."""
 THOUGHTS = 32768

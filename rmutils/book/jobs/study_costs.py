@@ -26,12 +26,9 @@ from rmutils.paper.tables import load_text_numbers
 from rmutils.preference.judges import GEMMA
 from rmutils.preference.strategies import STRATEGIES
 
-NEEDLES = 3
-"""Needles of the set that Wu et al. publish, each in a haystack of its own."""
-JUDGED = 150
-"""Tokens of the judge's question besides instruction and response, about."""
-RATING = 8
-"""Tokens of its reply, about."""
+NEEDLES = 3  # needles of the set that Wu et al. publish, each in a haystack of its own
+JUDGED = 150  # tokens of the judge's question besides instruction and response, about
+RATING = 8  # tokens of its reply, about
 
 
 @dataclass(frozen=True)

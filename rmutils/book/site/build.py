@@ -26,8 +26,7 @@ from rmutils.core import paths
 from rmutils.core.environment import share_cores
 from rmutils.core.errors import UserError
 
-LOCAL = paths.ROOT / "profiles" / "local"
-"""Snakemake's settings for this machine."""
+LOCAL = paths.ROOT / "profiles" / "local"  # snakemake's settings for this machine
 
 
 class BuildFailed(Exception):

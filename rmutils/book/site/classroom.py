@@ -43,8 +43,7 @@ from rmutils.core import paths
 from rmutils.core.errors import UserError
 from rmutils.core.files import read_text
 
-BLANK = "    ..."
-"""The line of a stub that the student replaces."""
+BLANK = "    ..."  # the line of a stub that the student replaces
 STAR = "★"
 
 _DIRECTIVE = re.compile(
@@ -57,19 +56,15 @@ _CHECKS = re.compile(r"^assert ", re.MULTILINE)
 _YOURS = re.compile(r"^% yours: (.+)\n\n?", re.MULTILINE)
 _POINTS = re.compile(r"^\*\*Points:\*\* (.+)\.\Z", re.MULTILINE)
 
-SCHEMA = 3
-"""Version of nbgrader's metadata, that of nbgrader 0.6 to 0.9."""
+SCHEMA = 3  # version of nbgrader's metadata, that of nbgrader 0.6 to 0.9
 SOURCE, RELEASE, VARIANTS, OTTER = "source", "release", "variants", "otter"
 """Folders of a course of nbgrader: the teacher's worksheets and the students'; of those that are
 one student's own; and of the teacher's for otter-grader."""
-NAME = re.compile(r"\w[\w.-]*")
-"""What students may be called: it is the name of a folder."""
+NAME = re.compile(r"\w[\w.-]*")  # what students may be called: it is the name of a folder
 YOURS = "**Yours:** where the task above has `{before}`, take `{after}`."
 WANTED = "    # YOUR CODE HERE\n    raise NotImplementedError()"
-ANSWER = "YOUR ANSWER HERE"
-"""nbgrader's own words for what is blank."""
-KERNEL = "rmutils"
-"""Name of the course's kernel, the Python that made the worksheets."""
+ANSWER = "YOUR ANSWER HERE"  # nbgrader's own words for what is blank
+KERNEL = "rmutils"  # name of the course's kernel, the Python that made the worksheets
 KERNELSPEC = {"display_name": "Python 3", "language": "python", "name": "python3"}
 """What worksheets ask for."""
 SETTINGS = """# Made by `make class`, and kept if it is there already.

@@ -35,8 +35,7 @@ from rmutils.core.files import read_text, sha256
 
 PACKAGE = paths.ROOT / "rmutils"
 LOCK = paths.ROOT / "requirements.lock"
-PAGES = ("rmutils.book.site.steps", "rmutils.book.site.pages")
-"""Modules that build the pages."""
+PAGES = ("rmutils.book.site.steps", "rmutils.book.site.pages")  # modules that build the pages
 
 _QUOTED = re.compile(r"""["'](rmutils(?:\.\w+)+)["']""")
 _WHOLE = re.compile(r"""package=["'](rmutils(?:\.\w+)+)["']""")  # of a registry: all its modules

@@ -26,17 +26,14 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_outp
 
 from rmutils.book.site.parameters import as_word
 
-FOLDER = "gallery"
-"""Where the pages of runs stand in the book."""
+FOLDER = "gallery"  # where the pages of runs stand in the book
 
-SHIPPED = Path("data/runs")
-"""Runs that ship with the book; `make gallery` makes them again."""
+SHIPPED = Path("data/runs")  # runs that ship with the book; `make gallery` makes them again
 
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
 """Names that runs may have: they become names of files and parts of addresses."""
 
-PAGE = "run_gallery"
-"""The page of the book that explains runs; the pages of runs stand under it."""
+PAGE = "run_gallery"  # the page of the book that explains runs; the pages of runs stand under it
 
 NONE = "There is none yet: the book has been built with the chapters' own parameters only.\n"
 
@@ -46,8 +43,7 @@ SIDES = {"rm-default": "The chapter", "rm-run": "This run"}
 SAME = {"code_prompt_show": "Show the output that is the same in both",
         "code_prompt_hide": "Hide the output that is the same in both"}
 
-VIEW = 'class="rm-figure"'
-"""Marks the data of a view (`rmutils.book.chapters.interactive`)."""
+VIEW = 'class="rm-figure"'  # marks the data of a view (`rmutils.book.chapters.interactive`)
 
 _FENCE = re.compile(r"\s*(`{3,}|~{3,}|:{3,})")
 _HEADING = re.compile(r"(#{1,6})\s+(.*\S)")

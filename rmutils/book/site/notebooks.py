@@ -35,8 +35,7 @@ from rmutils.core.paths import NOTEBOOKS, cache_dir
 RUNS = "notebook-runs.jsonl"
 """File of the cache: notebooks whose results are there, with their parameters, one a line."""
 
-START_SECONDS = 60
-"""So long may a kernel take to answer."""
+START_SECONDS = 60  # so long may a kernel take to answer
 NO_START = ("Kernel didn't respond", "Kernel died before replying")
 
 

@@ -30,8 +30,7 @@ _NAMES = {"int": int, "float": float, "str": str, "bool": bool, "list": list, "t
           "Annotated": Annotated, "Field": Field}
 """All that an annotation or a default in a parameters cell may name."""
 
-SHOWN = 200
-"""Characters of a wrong value that a message repeats."""
+SHOWN = 200  # characters of a wrong value that a message repeats
 
 
 @dataclass(frozen=True)

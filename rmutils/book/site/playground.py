@@ -30,26 +30,18 @@ if TYPE_CHECKING:
     from rmutils.heads.score_kinds import DetectConfig
     from rmutils.models import LanguageModel
 
-FOLDER = "playground"
-"""Folder of the scripts, in `book/` and beside the page."""
+FOLDER = "playground"  # folder of the scripts, in `book/` and beside the page
 REAL = "smollm2-135m"
 TEACHING = SHIPPED_MODELS / "tiny-llama"
 """The shipped one: a copy that the reader has trained again has no shipped scores."""
 NEEDLES = CORPORA["world"] / "plain" / "needles.jsonl"
-OFFERED = 3
-"""The teaching model's scenes: the first so many needles, each in its own haystack."""
-SCENE_TOKENS = 200
-"""Tokens of the teaching model's haystacks, about."""
-LONGEST = 1024
-"""Tokens of the longest prompt."""
-LIMIT = 50
-"""Tokens of the longest answer."""
-MASKED = 10
-"""Heads that are masked when the page opens."""
-TOPS = 3
-"""Places of each attention row that the page knows."""
-PART = 6 << 20
-"""Bytes of a model's file in one script."""
+OFFERED = 3  # the teaching model's scenes: the first so many needles, each in its own haystack
+SCENE_TOKENS = 200  # tokens of the teaching model's haystacks, about
+LONGEST = 1024  # tokens of the longest prompt
+LIMIT = 50  # tokens of the longest answer
+MASKED = 10  # heads that are masked when the page opens
+TOPS = 3  # places of each attention row that the page knows
+PART = 6 << 20  # bytes of a model's file in one script
 
 
 def inputs() -> list[Path]:

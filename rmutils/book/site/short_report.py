@@ -41,8 +41,7 @@ from rmutils.paper import load_published_maps
 SOURCE, OUTPUT = paths.ROOT / "report" / "report.md", paths.ROOT / STATE / "report" / "report.pdf"
 DECLARED = essay, masking_sweep, redirect_heads, training_effect
 """Modules whose findings the text may name."""
-MOST_PAGES = 10
-"""What tracks for reproductions allow."""
+MOST_PAGES = 10  # what tracks for reproductions allow
 DRAWN: dict[str, Callable[[], Figure]] = {
     "few-heads": lambda: plots.few_heads(*essay.few_heads(4)),
     "heads-that-hold": lambda: plots.heads_that_hold(*essay.needles_by_count()),

@@ -29,14 +29,10 @@ from rmutils.book.site.pages.frame import FOUND
 from rmutils.book.site.parameters import load_notebook
 from rmutils.core.errors import UserError
 
-FOLDER = "slides"
-"""Folder of the lists, in `book/`."""
-PLACE = "_static/slides"
-"""Folder of the files, in the built pages."""
-PAGES = "../../"
-"""The way from there to the book's pages, which slides link to."""
-FRAME = "frame.html"
-"""Beside the lists: the page that slides are put into."""
+FOLDER = "slides"  # folder of the lists, in `book/`
+PLACE = "_static/slides"  # folder of the files, in the built pages
+PAGES = "../../"  # the way from there to the book's pages, which slides link to
+FRAME = "frame.html"  # beside the lists: the page that slides are put into
 _TITLE = re.compile(r"^# (.+)$", re.MULTILINE)
 _MARKDOWN = MarkdownIt("commonmark", {"html": False}).enable("table")
 

@@ -33,8 +33,7 @@ STATE = Path("book/_build")
 """Files that a build leaves behind, relative to the project's folder like all paths here."""
 
 HTML = STATE / "html"
-COMPLETE = HTML / ".complete"
-"""Written last: where it is missing, the pages are built again."""
+COMPLETE = HTML / ".complete"  # written last: where it is missing, the pages are built again
 
 FAILURES = STATE / "failures"
 """One text per step that failed in the last build, for its closing message."""

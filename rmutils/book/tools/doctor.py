@@ -45,8 +45,7 @@ def last(told: str) -> str:
 
 
 GIB = 2**30
-MEMORY = 8
-"""GiB that the README asks for."""
+MEMORY = 8  # giB that the README asks for
 DISK = 4
 """GiB that an environment for CPUs with the built book takes, and some room; CUDA's take more."""
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")

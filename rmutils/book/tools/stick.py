@@ -31,8 +31,7 @@ from rmutils.core.files import sha256
 from rmutils.models.fetch import fetch
 from rmutils.models.known_models import REGISTRY
 
-MODEL = "smollm2-135m"
-"""The model that chapters need; others are taken along if they are named."""
+MODEL = "smollm2-135m"  # the model that chapters need; others are taken along if they are named
 SYSTEMS = {"Windows": ("win32", ["win_amd64"]),
            "macOS (Apple silicon)": ("darwin", [f"macosx_{v}_0_arm64" for v in (14, 13, 12, 11)])}
 """Other systems: their name in markers, and pip's names of what runs on them."""

@@ -23,8 +23,7 @@ from rmutils.evaluation.answers import repetition_rate
 from rmutils.stats import ANY, DIFFERENCE, Bounds, Interval, interval
 
 PAIRS, HALF = "fig-pairs", "fig-half-learned"
-SCALES = {"names_difference": 100}
-"""Measures of pairs that are shown in percent."""
+SCALES = {"names_difference": 100}  # measures of pairs that are shown in percent
 
 
 @declare("pairs-differ", unit="percent, nats or tokens", place=PAIRS, otherwise=(

@@ -49,8 +49,7 @@ from rmutils.stats import (
     interval_of,
 )
 
-FURTHER = "further"
-"""The arm of ordinary training."""
+FURTHER = "further"  # the arm of ordinary training
 SHORT = {RETMASK: "RetMask", MATCHED: "same layers", "random-mask": "random heads", "sft": "SFT",
          FURTHER: "more steps"}
 """Arms as figures name them."""

@@ -12,8 +12,7 @@ from matplotlib.ticker import FixedLocator, NullLocator, PercentFormatter
 from rmutils.book.experiments.masked_needles import MATCHED, TOP, WHOLE
 from rmutils.book.figures.style import BLUE, GREEN, GREY, INK, ORANGE, PALE, PURPLE
 
-WIDTH = 4.9
-"""Inches: narrower than a chapter's, so that a phone shows the labels without scrolling."""
+WIDTH = 4.9  # inches: narrower than a chapter's, so that a phone shows the labels without scrolling
 FONT = 10
 SIZES = {"smollm2-135m": ("SmolLM2, 135M", BLUE), "gemma3-270m": ("Gemma 3, 270M", ORANGE),
          "qwen2.5-coder-0.5b": ("Qwen2.5-Coder, 0.5B", GREEN),
@@ -25,8 +24,7 @@ NAMED = {"smollm2-135m": (10, 16, "left"), "gemma3-270m": (8, -12, "left"),
 COMPARED = {"non-retrieval-mask": "other heads\nswitched off",
             "random-mask": "random heads\nswitched off",
             "sft": "training on the\nwhole answers", "before": "no training"}
-ROWS = 60
-"""Runs in a row of the figure of published runs."""
+ROWS = 60  # runs in a row of the figure of published runs
 
 
 def few_heads(

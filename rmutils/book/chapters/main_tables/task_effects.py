@@ -46,8 +46,7 @@ model, and a real one as far as two cores allow. Without thoughts; section 4.1 l
 THINKING = EvaluateConfig(lengths=(512, 1024), samples=20, thinking=True)
 """How trainings that leave reasoning out are evaluated. Section 4.5: "with reasoning enabled"; its
 figure has 128K only. Thoughts need room in the window."""
-FEW = 18
-"""Instructions where 512 are usual: as 10K are to 294K (section 4.3)."""
+FEW = 18  # instructions where 512 are usual: as 10K are to 294K (section 4.3)
 AUTHORS: dict[str, dict[str, Any]] = {
     "tiny-qwen3": {"synthesizer": "tiny-llama"},
     "tiny-llama": {"synthesizer": "tiny-qwen3", "responses.thinking": False}}

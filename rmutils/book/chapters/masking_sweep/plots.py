@@ -43,8 +43,7 @@ LINES = {"retrieval": ("highest heads", RED, "o", "-"),
          "non-retrieval": ("random others", GREY, "s", "--"),
          MATCHED: ("others of the same layers", BLUE, "^", ":")}
 """Policy -> label, colour, marker, line."""
-SHIFT = 1.04
-"""The second line stands this much to the right, so that no bar hides another."""
+SHIFT = 1.04  # the second line stands this much to the right, so that no bar hides another
 
 
 def masking_sweep(

@@ -22,8 +22,7 @@ SHARES = {HAYSTACK: (HAYSTACK,), "tasks": tuple(TASKS), BY_HEART: (BY_HEART,),
 """Name of a measure -> what it is the share of right answers to."""
 REPETITION, PERPLEXITY = "repetition", "perplexity"
 KEYS = ["task", "sample"]
-Mask = tuple[str, int]
-"""Policy and number of heads."""
+Mask = tuple[str, int]  # policy and number of heads
 UNMASKED: Mask = ("whole", 0)
 
 
@@ -34,8 +33,7 @@ def share_curves(result: Sweep) -> dict[str, pd.DataFrame]:
     return {name: curve(part, "correct") for name, part in parts.items() if len(part)}
 
 
-WIDE = 0.7
-"""Intervals that cover more than this of the scale, on average, say next to nothing."""
+WIDE = 0.7  # intervals that cover more than this of the scale, on average, say next to nothing
 
 
 def telling(curves: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:

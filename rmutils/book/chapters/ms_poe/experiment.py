@@ -42,15 +42,12 @@ from rmutils.models.language_model import passages
 from rmutils.models.teaching import RECIPES, train_further
 from rmutils.stats import ANY, DIFFERENCE, Bounds, Interval, interval
 
-CAUSES = ("A", "B")
-"""Answers in the outer fifths of the training texts; answers anywhere."""
-AT_ONCE = 3
-"""Variants of a measurement of a cause: a part of the plan is stored without the rest."""
+CAUSES = ("A", "B")  # answers in the outer fifths of the training texts; answers anywhere
+AT_ONCE = 3  # variants of a measurement of a cause: a part of the plan is stored without the rest
 MANY, ONE, REVERSED = "1 to 1.5", "all 1.25", "1.5 to 1"
 """Ratios of the same mean: one for each head, one for all heads, and the reversed order."""
 AUTHORS, SPARED, YARN = "1.2 to 1.8, by prompt", "1 to 1.5, spared", "YaRN"
-LOOKS_BACK = 0.4
-"""Mean attention to the token before, from which on a head is spared."""
+LOOKS_BACK = 0.4  # mean attention to the token before, from which on a head is spared
 
 
 class PositionsConfig(Config):

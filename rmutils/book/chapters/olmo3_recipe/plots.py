@@ -19,8 +19,7 @@ COLOURS = {"YaRN, full layers": RED, "YaRN, all layers": ORANGE, "YaRN": RED,
            "no extension": GREY, "as trained": GREY, "CWE alone": ORANGE, "no questions": PURPLE,
            "concatenated and cut": BLUE, "no masks": GREEN}
 """By method, or by what is left out of the recipe."""
-POINTS = 500
-"""Lengths at which a curve is drawn, however many documents there are."""
+POINTS = 500  # lengths at which a curve is drawn, however many documents there are
 
 
 def wavelengths(models: Mapping[str, tuple[pd.DataFrame, int, int]]) -> Figure:

@@ -204,8 +204,7 @@ def summarize(
     return pd.DataFrame(rows, columns=["side", "cases", "statistic", "value", "low", "high"])
 
 
-CHOICES = 50
-"""Random choices of two places for each needle and length."""
+CHOICES = 50  # random choices of two places for each needle and length
 REAL, COLLAPSED, RANDOM = "real", "collapsed", "two random places"
 OVERLAP = "top heads in common"
 

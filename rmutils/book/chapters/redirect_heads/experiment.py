@@ -35,11 +35,9 @@ from rmutils.models.loading import ModelRef
 
 PLAIN, TOP, MATCHED, ANYWHERE, EVERY, MOVED = (
     "plain", "top heads", "same layers", "anywhere", "all heads", "moved")
-ALL = -1
-"""The `pair` of conditions that are asked of all texts."""
+ALL = -1  # the `pair` of conditions that are asked of all texts
 KEY = ["score", "policy", "count", "strength", "draw"]
-AT_ONCE = 16
-"""Answers whose surprise is computed at once: it bounds the memory."""
+AT_ONCE = 16  # answers whose surprise is computed at once: it bounds the memory
 
 
 class RedirectConfig(Config):
@@ -214,8 +212,7 @@ def _surprise(
     return found
 
 
-COPY_ALONE = ("gemma3-270m",)
-"""Models without other scores that are stored."""
+COPY_ALONE = ("gemma3-270m",)  # models without other scores that are stored
 CONTRADICTIONS, CONDITIONS, VARIANTS = "contradictions", "conditions", "variants"
 """Parts of the plan."""
 

@@ -31,12 +31,10 @@ from rmutils.core.errors import NotStored
 from rmutils.core.results import Artifact
 from rmutils.stats import DIFFERENCE, SHARE, Contrast, contrast, holm, interval
 
-FEW_HEADS = "few"
-"""The runs of `data/plans/redirect_few.yml`."""
+FEW_HEADS = "few"  # the runs of `data/plans/redirect_few.yml`
 HEADS = {"smollm2-135m": 270, "gemma3-270m": 72, "qwen2.5-coder-0.5b": 336,
          "qwen2.5-coder-1.5b": 336}
-LEAST_PAIRS = 6
-"""With fewer, no test can be significant."""
+LEAST_PAIRS = 6  # with fewer, no test can be significant
 POINTED, OTHER, BOTH, NEITHER = "pointed at", "the other", "both", "neither"
 """What an answer holds: the value of the sentence that is pointed at, and so on."""
 

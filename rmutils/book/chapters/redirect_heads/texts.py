@@ -22,10 +22,8 @@ Variant = Literal["two", "alone", "distractors", "moved 0", "moved 1"]
 """`two`: both sentences. `alone`: the first of them without the other. `distractors`: both, among
 four sentences of the same kind about others. `moved 0`, `moved 1`: both, but that sentence stands
 at the end of the text."""
-DEPTHS = 1 / 3, 2 / 3
-"""Where the two sentences stand."""
-DISTRACTED = 0.1, 0.5, 0.8, 0.95
-"""Where the four others stand."""
+DEPTHS = 1 / 3, 2 / 3  # where the two sentences stand
+DISTRACTED = 0.1, 0.5, 0.8, 0.95  # where the four others stand
 
 
 def _password(world: World) -> str:

@@ -198,11 +198,9 @@ def _summary(found: dict[str, dict[str, np.ndarray]], clusters: np.ndarray) -> p
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
-HALF = 0.5
-"""Share of the retrieval heads, of the needles, and of pairs of heads."""
+HALF = 0.5  # share of the retrieval heads, of the needles, and of pairs of heads
 ALPHA = 0.05
-DRAWS = 3
-"""Random choices of other heads, at least."""
+DRAWS = 3  # random choices of other heads, at least
 MEANING = {KEYS_TRAIT: ("position-aware", "not position-aware"),
            DISTANCE: ("unlike other heads", "redundant")}
 """Words for retrieval heads with more of a trait, or less."""
@@ -262,8 +260,7 @@ def sets_apart(row: pd.Series) -> str:
 
 MATRIX, MOVES = "fig-change-matrix", "fig-change-moves"
 AFTER, SPECIAL = "fig-change-training", "other-special-heads"
-Found = tuple[Tables, Artifact]
-"""What is stored of a model, as from `heads_stored`."""
+Found = tuple[Tables, Artifact]  # what is stored of a model, as from `heads_stored`
 
 
 def _measured(

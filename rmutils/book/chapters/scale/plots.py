@@ -11,8 +11,7 @@ from matplotlib.ticker import LogLocator, NullLocator
 
 from rmutils.book.figures.style import BLUE, GREEN, GREY, INK, ORANGE, PURPLE, RED, WIDTH, new_axes
 
-COLOURS = (BLUE, RED, GREEN, ORANGE, PURPLE)
-"""Colours of models, in their order."""
+COLOURS = (BLUE, RED, GREEN, ORANGE, PURPLE)  # colours of models, in their order
 
 
 def short(tokens: float) -> str:

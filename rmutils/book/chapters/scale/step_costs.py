@@ -73,12 +73,10 @@ def fitting(shape: Shape, tokens: int, rates: Rates, share: int = 1) -> int:
 
 
 HOUR = 3600.0
-GROUPS = tuple(2**i for i in range(12))
-"""How many accelerators may share a model."""
+GROUPS = tuple(2**i for i in range(12))  # how many accelerators may share a model
 FULL = 0.8
 """Share of their memory that weights or states may take, so that something is left for texts."""
-TEXT = 4
-"""Bytes of text per token, about, in English."""
+TEXT = 4  # bytes of text per token, about, in English
 
 
 @dataclass(frozen=True)
@@ -192,8 +190,7 @@ def together(costs: list[Cost]) -> Cost:
                 "the sum of its jobs; memory, GPUs and scratch of the largest")
 
 
-LONGEST = 1 << 30
-"""Tokens beyond which nobody asks."""
+LONGEST = 1 << 30  # tokens beyond which nobody asks
 PREFILL, TOKEN = 60.0, 0.1
 """Seconds that a reader of an answer waits for its first token, and for each further one, before we
 call it too slow. Both are ours."""

@@ -203,8 +203,7 @@ def training(shape: Shape, tokens: int, recompute: bool = True) -> float:
     return 3 * forward(shape, tokens) + again
 
 
-HALF, SINGLE = 2, 4
-"""Bytes of a number in bfloat16 and in float32."""
+HALF, SINGLE = 2, 4  # bytes of a number in bfloat16 and in float32
 Sharing = Literal["zero1", "zero2", "fsdp", "alone"]
 
 

@@ -105,8 +105,7 @@ FIRST = 100
 """Up to this step the axis is linear, so that step 0 has a place; then it is logarithmic."""
 TICKS = (0, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000)
 
-Label = tuple[float, str, str]
-"""Height, text, colour."""
+Label = tuple[float, str, str]  # height, text, colour
 
 
 def plot_formation(result: Formation) -> Figure:

@@ -206,8 +206,7 @@ def sparsity_and_gain(*, compute: Compute = "never") -> SparsityAndGain | None:
 
 
 PRIMARY = "hoyer"
-ASSUMED_ERROR = 2.0
-"""Standard error of a gain, in points, that the plan reckoned with."""
+ASSUMED_ERROR = 2.0  # standard error of a gain, in points, that the plan reckoned with
 
 
 def points(

@@ -67,16 +67,14 @@ def key_groups() -> dict[str, tuple[pd.DataFrame, Contrast]]:
 LEAD, PLACE, LAYERS = "fig-share-alike", "fig-share-arms", "fig-share-layers"
 COSTS, MAPS = "fig-share-costs", "fig-share-maps"
 LARGE = "smollm2-135m"
-LOW = 0.691
-"""The lower of the paper's two rates."""
+LOW = 0.691  # the lower of the paper's two rates
 _PLACES = (0.0, 0.5, 1.0)
 ONE_LAYER = LayersConfig(
     variant=Share(threshold=0.9), layers=(0, 3, 6, 9, 12, 15, 18, 21, 24, 27, 29),
     needles=DetectConfig(lengths=(512,), depths=_PLACES, needles=3, max_new_tokens=24),
     documents=DocumentsConfig(lengths=(512,), places=_PLACES, questions=4))
 """What the chapter measured on the real model, layer by layer."""
-COUNT = 30
-"""Its layers."""
+COUNT = 30  # its layers
 
 
 @cache

@@ -31,8 +31,7 @@ from rmutils.heads.detection import DetectConfig
 from rmutils.models import LanguageModel
 from rmutils.stats import DIFFERENCE, LEVEL, TIE, contrast, holm
 
-ALIKE, RANDOM, EVERYWHERE = "alike", "random", "one threshold"
-"""Arms besides the plain model."""
+ALIKE, RANDOM, EVERYWHERE = "alike", "random", "one threshold"  # arms besides the plain model
 FLOOR, CEILING = 0.1, 0.9
 """Two arms that both find less, or both more, say nothing about each other."""
 

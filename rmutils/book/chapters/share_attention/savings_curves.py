@@ -56,8 +56,7 @@ class Measurement:
     stage: Stage
     config: type[Config]
     make: Callable[[LanguageModel, Config, Path | None], Tables]
-    label: Callable[[Config], str] = lambda config: ""
-    """For the name of a result's folder."""
+    label: Callable[[Config], str] = lambda config: ""  # for the name of a result's folder
 
 
 MEASUREMENTS = {one.stage.name: one for one in (
@@ -216,10 +215,8 @@ def same_as(tables: Tables, other: str, base: str = PLAIN) -> tuple[int, int]:
     return equal, total
 
 
-SHARE, SELECT, BOTH = "share", "select", "both"
-"""Arms besides the plain model."""
-WANTED = 0.8
-"""Section 5: with both, four fifths of the scores remain."""
+SHARE, SELECT, BOTH = "share", "select", "both"  # arms besides the plain model
+WANTED = 0.8  # section 5: with both, four fifths of the scores remain
 
 
 def share_and_select(

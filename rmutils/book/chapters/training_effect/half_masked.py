@@ -19,8 +19,7 @@ from rmutils.pipeline.retmask import RetMaskConfig, RetMaskRun, run_retmask
 from rmutils.stats import DIFFERENCE, LEVEL, Interval, contrast
 
 Array = npt.NDArray[np.float64]
-SEED = 1
-"""Seed of the instructions and the chosen answers, which are stored."""
+SEED = 1  # seed of the instructions and the chosen answers, which are stored
 MASKED, UNMASKED, BEYOND, OTHER = "masked half", "other half", "masked minus other", "other heads"
 
 

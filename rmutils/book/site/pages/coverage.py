@@ -23,8 +23,7 @@ SIGNS = {"live": "● live", "stored": "◆ stored", "transcribed": "○ transcr
          "left out": "– left out"}
 """States of an item, and how the page shows them."""
 CLAIMS = "Claims of both RetMask editions"
-NOT_YET = "not computed yet"
-"""Words of the reason why an item waits for runs."""
+NOT_YET = "not computed yet"  # words of the reason why an item waits for runs
 
 
 def read_coverage() -> list[dict[str, Any]]:

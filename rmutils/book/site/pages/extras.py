@@ -47,8 +47,7 @@ On Colab, run this in a new cell at the very top first:
 ```
 """
 
-QUICKSTART = "quickstart"
-"""The page that says how to start on Colab."""
+QUICKSTART = "quickstart"  # the page that says how to start on Colab
 
 PROVIDERS = {"binderhub_url": "https://mybinder.org", "notebook_interface": "jupyterlab",
              "colab_url": "https://colab.research.google.com"}

@@ -34,11 +34,9 @@ if TYPE_CHECKING:
 LOG = getLogger(__name__)
 FOUND = '<section class="rm-found"'
 """What the box begins with (`rmutils.book.figures.report.what_we_found`)."""
-OPEN_TABLES = 5
-"""So many tables of a chapter are open, unless the notebook folds them itself."""
+OPEN_TABLES = 5  # so many tables of a chapter are open, unless the notebook folds them itself
 TABLE, FOLDED = '<div class="rm-scroll"', "rm-fold"
-LACKING = "This section lacks its data"
-"""How a notebook says that there is nothing to show."""
+LACKING = "This section lacks its data"  # how a notebook says that there is nothing to show
 
 
 class NumberedTable(nodes.General, nodes.Element):
@@ -102,10 +100,8 @@ def _fold(cell: nodes.Element, chapter: str) -> None:
     cell.parent.insert(place, nodes.raw("", begin, format="html"))
 
 
-DATA = "_downloads"
-"""Folder of the data, beside the pages."""
-LIST = re.compile(r"<dl>.*</dl>", re.DOTALL)
-"""The entries of a note."""
+DATA = "_downloads"  # folder of the data, beside the pages
+LIST = re.compile(r"<dl>.*</dl>", re.DOTALL)  # the entries of a note
 
 
 def furnish(app: Sphinx, doctree: nodes.document) -> None:

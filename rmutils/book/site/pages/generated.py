@@ -49,8 +49,7 @@ from rmutils.paper.comparisons import ABOUT_SCORES, ABOUT_SENTENCES, beside_gain
 from rmutils.stats import SHARE, Interval, interval
 
 COUNTS = ("tried", "kept", "lost")
-MOST_OPEN = 3
-"""So many pairs of the errata are open; a longer group is folded."""
+MOST_OPEN = 3  # so many pairs of the errata are open; a longer group is folded
 UNNOTICED = "None of the tests that were tried runs it.", "No test notices it yet."
 STRIP = '<div class="rm-strip">'
 TOUCHES = {

@@ -17,10 +17,8 @@ from sphinx.util.docutils import SphinxDirective
 import rmutils
 from rmutils.core.config import Config
 
-LONGEST = 60
-"""Letters of a default that is shown."""
-ALIAS = "Alias for field number"
-"""How Python documents the fields of named tuples."""
+LONGEST = 60  # letters of a default that is shown
+ALIAS = "Alias for field number"  # how Python documents the fields of named tuples
 
 
 def promised() -> dict[str, object]:

@@ -17,8 +17,7 @@ from rmutils.core.paths import BOOK
 
 CHAPTER, CELL = "01_preliminaries", "needle-view"
 """Cell whose output carries the case, the answer and where heads look."""
-PICTURE = BOOK / "_static" / "walk.svg"
-"""The same picture for the README."""
+PICTURE = BOOK / "_static" / "walk.svg"  # the same picture for the README
 WIDTH, NARROW, LETTER, LINE, SIZE = 620, 340, 9.0, 26, 15
 """Widths of the picture, of that for a phone and of a letter; heights of a line and the letters."""
 AROUND = 88
@@ -27,8 +26,7 @@ head looks at."""
 SECONDS, HOLD = 0.4, 8
 """Each token of the answer takes so long; the whole answer stands for so many more."""
 GAP = "…"
-Placed = tuple[float, float, float, str]
-"""Left, line, width and text of a token."""
+Placed = tuple[float, float, float, str]  # left, line, width and text of a token
 
 
 def walk(book: Path) -> str:
