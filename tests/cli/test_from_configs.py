@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from rmutils import __main__ as cli
 from rmutils.attention.ms_poe import MsPoe
-from rmutils.book.commands import measure, report, study
+from rmutils.book.commands import measure, study
 from rmutils.book.experiments.under_variants import TextsConfig, VariantConfig
 from rmutils.book.site import notebooks
 from rmutils.book.site.parameters import check_parameters
@@ -21,7 +21,7 @@ from rmutils.heads import DetectConfig
 from rmutils.pipeline.retmask import RetMaskConfig
 from rmutils.training.recipes import RECIPES
 
-BODIES = [heads_commands.detect, heads_commands.mask, report.report, evaluate.evaluate,
+BODIES = [heads_commands.detect, heads_commands.mask, measure.report, evaluate.evaluate,
           measure.abilities, method.generate, method.pairs, method.train, method.retmask,
           study.study,
           *(command.callback for command in measure.variants_app.registered_commands)]

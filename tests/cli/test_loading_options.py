@@ -10,7 +10,7 @@ import torch
 from typer.testing import CliRunner
 
 from rmutils import __main__ as cli
-from rmutils.book.commands import measure, report
+from rmutils.book.commands import measure
 from rmutils.cli import evaluate, heads_commands, method, options
 from rmutils.core import results
 from rmutils.core.journal import default_workers
@@ -28,8 +28,7 @@ def rmutils(*words):
 
 
 def test_every_command_that_takes_a_model_has_them():
-    modules = [vars(module).values() for module in (evaluate, heads_commands, measure, method,
-                                                    report)]
+    modules = [vars(module).values() for module in (evaluate, heads_commands, measure, method)]
     commands = [one for values in modules for one in values if inspect.isfunction(one)
                 and one.__module__.startswith(("rmutils.cli", "rmutils.book.commands"))]
     commands += [one.callback for one in measure.variants_app.registered_commands]

@@ -22,7 +22,7 @@ from rmutils.book.chapters.teaching_models import ABLATION, AblationConfig
 from rmutils.book.chapters.which_heads.experiment import WHICH_HEADS, WhichHeadsConfig
 from rmutils.book.experiments.masked_needles import MASKED_NEEDLES, MaskedNeedlesConfig
 from rmutils.book.experiments.under_variants import VARIANT, VariantConfig
-from rmutils.book.jobs.experiment_costs import EXPERIMENTS
+from rmutils.book.jobs.notebook_costs import EXPERIMENTS
 from rmutils.core.config import Config, added
 from rmutils.core.results import Stage, stored
 from rmutils.evaluation.abilities.evaluate_abilities import GENERAL, GeneralConfig

@@ -15,8 +15,16 @@ from nbformat.v4 import new_code_cell, new_notebook
 from typer.testing import CliRunner
 
 from rmutils.__main__ import app
-from rmutils.book.jobs.experiment_costs import EXPERIMENTS, seconds_by_weight
-from rmutils.book.jobs.notebook_costs import START, Costs, Measured, Part, estimate, load_costs
+from rmutils.book.jobs.notebook_costs import (
+    EXPERIMENTS,
+    START,
+    Costs,
+    Measured,
+    Part,
+    estimate,
+    load_costs,
+    seconds_by_weight,
+)
 from rmutils.book.site import notebooks
 from rmutils.book.site.notebooks import run_notebook
 from rmutils.book.site.parameters import check_parameters, read_parameters

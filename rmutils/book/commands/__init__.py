@@ -4,15 +4,15 @@ from rmutils.cli import Listed
 
 HERE = "rmutils.book.commands"
 COMMANDS = {
-    "report": Listed(f"{HERE}.report", "A checkpoint on one page: its heads, what masking costs, "
+    "report": Listed(f"{HERE}.measure", "A checkpoint on one page: its heads, what masking costs, "
                      "a forecast."),
     "abilities": Listed(f"{HERE}.measure", "Scores on tasks without long contexts, drift from the "
                         "base model."),
     "variants": Listed(f"{HERE}.measure", "A model with its attention changed: answers, retrieval "
                        "heads, costs."),
-    "real-models": Listed(f"{HERE}.real_models", "A part of the plan for four real models, for one "
+    "real-models": Listed(f"{HERE}.measure", "A part of the plan for four real models, for one "
                           "of them."),
-    "claims": Listed(f"{HERE}.claims", "The paper's claims, and a verdict on each.",
+    "claims": Listed(f"{HERE}.project", "The paper's claims, and a verdict on each.",
                      at_once=True, clone=True),
     "run": Listed(f"{HERE}.project", "Run a notebook with other parameters.", clone=True),
     "estimate": Listed(f"{HERE}.project", "Time, memory and disk of such a run, beforehand.",

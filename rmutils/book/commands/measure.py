@@ -1,8 +1,9 @@
-"""Commands that measure a model: `rmutils abilities`, `rmutils variants`."""
+"""Commands that measure a model: `rmutils report`, `abilities`, `variants`, `real-models`."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
@@ -20,6 +21,8 @@ from rmutils.book.chapters.general_abilities import (
 )
 from rmutils.book.chapters.retrieval_heads_under_change.experiment import HeadsConfig, heads_stored
 from rmutils.book.chapters.share_attention.savings_curves import MEASUREMENTS, saved
+from rmutils.book.chapters.your_own_model import OwnModelConfig, examine
+from rmutils.book.experiments.real_models import ITEMS, make
 from rmutils.book.experiments.under_variants import VariantConfig, levels, measure_stored
 from rmutils.cli import options
 from rmutils.cli.evaluate import Judge, JudgeModel
@@ -38,6 +41,52 @@ from rmutils.evaluation.abilities.evaluate_abilities import (
 from rmutils.evaluation.abilities.mt_bench import MTBenchConfig, MTBenchRun
 from rmutils.preference.judges import GEMMA
 from rmutils.stats import span
+
+REPORTED = {name: f"--{name.split('.')[1]}" for name in (
+    "detect.lengths", "detect.depths", "detect.needles", "sweep.counts", "sweep.draws",
+    "sweep.samples")}
+"""Options of `rmutils report` that need no prefix."""
+
+
+@configured(config=Part(OwnModelConfig(), names=REPORTED))
+@options.loads_models
+def report(
+    ctx: typer.Context,
+    model: options.Model,
+    config: OwnModelConfig,
+    out: Annotated[Path | None, typer.Option(
+        help="The page (.html). Its numbers go beside it (.json).",
+        show_default="report-MODEL.html")] = None,
+    compute: options.Compute = "auto",
+    as_json: options.Json = False,
+) -> None:
+    """Detect a model's retrieval heads, mask ever more of them, and predict RetMask's gain.
+
+    Writes a page that stands alone and prints on one sheet, and its numbers as JSON. A run that was
+    stopped goes on when the same command is given again.
+
+    Example: rmutils report ./my-checkpoint
+
+    Example: rmutils report model.gguf --lengths 512,2048 --out my-model.html
+    """
+    from rmutils.book.tools import model_report  # matplotlib: only when it is needed
+
+    if out and out.suffix != ".html":
+        raise UserError(f"--out {out}: the page is HTML. Give a file that ends in .html.")
+    options.check_room(out or Path("report.html"))
+    own = examine(model, config, compute=compute, command=options.command_line(ctx))
+    found = model_report.forecasts(own)
+    numbers = model_report.as_json(own, found)
+    target = out or Path(f"report-{re.sub(r'[^A-Za-z0-9.-]+', '-', own.name).strip('-.')}.html")
+    target.write_text(model_report.page(own, found), encoding="utf-8")
+    target.with_suffix(".json").write_text(numbers, encoding="utf-8")
+    if as_json:
+        print(numbers, end="")
+        return
+    rows = model_report.summary(own, found).itertuples(index=False)
+    print(f"{own.name}:", *(f"{what}: {shown}" for what, shown in rows), sep="\n- ")
+    print(f"Written: {target} and {target.with_suffix('.json').name}")
+
 
 
 @configured(changes=Part(GeneralConfig(), harness_runs.HarnessConfig(), MTBenchConfig(), raw=True))
@@ -238,3 +287,30 @@ _add_measurement("answers", VariantConfig, measure_stored)
 _add_measurement("heads", HeadsConfig, heads_stored)
 for _name, _one in MEASUREMENTS.items():
     _add_measurement(_name, _one.config, saved)
+
+
+@options.loads_models
+def real_models(
+    item: Annotated[str, typer.Argument(
+        metavar="ITEM", help=f"Part of the plan: {', '.join(ITEMS)}.")],
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="One of the plan's models.")],
+    compute: options.Compute = "auto",
+    as_json: options.Json = False,
+) -> None:
+    """Make one part of data/plans/real_models.yml for one model, or look it up.
+
+    A part that was stopped goes on when the same command is given again. `detection` gives the
+    scores by which the others choose heads; they make it where it is missing.
+
+    Example: rmutils real-models detection smollm2-135m
+
+    Example: rmutils real-models masking qwen2.5-coder-0.5b
+    """
+    made = make(item, model, compute)
+    if as_json:
+        print(json.dumps({"item": item, "model": model, "artifacts": [
+            {"name": one.name, "folder": str(one.folder), "seconds": one.manifest["seconds"],
+             "facts": one.manifest["facts"]} for one in made]}, indent=1))
+        return
+    for one in made:
+        print(f"{one.name}: {one.manifest['seconds']:.0f} s. Stored as {one.folder}")

@@ -2,16 +2,15 @@
 
 `notebooks/costs.yml` lists the parts of each notebook with the seconds that they take with the
 notebook's own parameters and the counts that these seconds grow by. What planned runs take is known
-from those that are stored (`experiment_costs`). Memory and disk are those of
-recorded runs (`data/timings.json`). A fixed piece of work shows how fast this machine is compared
-with the one of the record.
+from those that are stored. Memory and disk are those of recorded runs (`data/timings.json`). A
+fixed piece of work shows how fast this machine is compared with the one of the record.
 """
 
 from __future__ import annotations
 
 import ast
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
@@ -21,12 +20,23 @@ from typing import Any
 import numpy as np
 import yaml
 
-from rmutils.book.jobs.experiment_costs import SWITCHES, planned_seconds
+from rmutils.book.chapters.contrast_without_training import CONTRASTED
+from rmutils.book.chapters.data_and_training.half_learned import HALF_LEARNED
+from rmutils.book.chapters.memory_by_heads import FOUND, MEMORY
+from rmutils.book.chapters.ms_poe.experiment import POSITIONS
+from rmutils.book.chapters.olmo3_recipe.ablations import RECIPE_PARTS
+from rmutils.book.chapters.redirect_heads.experiment import FEW, REDIRECT
+from rmutils.book.chapters.score_distribution.sparser_versions import SPARSITY_AND_GAIN
+from rmutils.book.chapters.training_effect.half_masked import HALF_MASKED
+from rmutils.book.chapters.training_effect.layer_matched_training import LAYER_MATCHED
+from rmutils.book.chapters.training_effect.real_training import REAL_TRAINING
+from rmutils.book.chapters.which_heads.pairs_from_other_heads import OTHER_PAIRS
 from rmutils.book.site.notebooks import RUNS
 from rmutils.book.site.parameters import defaults
 from rmutils.core import paths
 from rmutils.core.config import Config
 from rmutils.core.errors import UserError
+from rmutils.core.experiment import Experiment, Runs
 from rmutils.core.files import numbered_lines
 from rmutils.models.costs import PEAK, TIMINGS, parameters, to_fetch, weight
 from rmutils.models.known_models import REGISTRY
@@ -37,7 +47,11 @@ START = "start, tables and figures"
 SHIPPED, STORED = "its result comes with the book", "its result is stored by an earlier run"
 """Why a part is not computed."""
 OWN_COPY = 2_000_000  # bytes of the executed notebook, at most
-
+EXPERIMENTS: tuple[Experiment[Any, Any], ...] = (
+    CONTRASTED, FEW, FOUND, HALF_LEARNED, HALF_MASKED, LAYER_MATCHED, MEMORY, OTHER_PAIRS,
+    POSITIONS, REAL_TRAINING, RECIPE_PARTS, REDIRECT, SPARSITY_AND_GAIN)
+SWITCHES = {(one.notebook, one.parameter) for one in EXPERIMENTS}
+"""Notebooks, and the parameters that say whether they compute an experiment."""
 
 FUNCTIONS = {"len": len, "sum": sum, "min": min, "max": max, "weight": weight}
 """Functions that `by` may call."""
@@ -219,3 +233,31 @@ def _memory(costs: Costs, values: Mapping[str, Any]) -> int:
         ((run.memory, largest(costs.own | run.given)) for run in costs.measured),
         key=lambda found: (abs(found[1] - size), -found[0]))
     return round(memory + PEAK * (size - nearest))
+
+
+def planned_seconds(
+    notebook: str, values: Mapping[str, Any]
+) -> Iterator[tuple[str, float, str]]:
+    """Yield the experiments that a notebook computes by these parameters: name, seconds, why."""
+    for one in EXPERIMENTS:
+        choice = values.get(one.parameter, "never")
+        if one.notebook == notebook and choice != "never":
+            runs = one.collect()
+            todo = [*(runs.missing if choice == "auto" else runs.planned)]
+            rate, where = seconds_by_weight(runs)
+            seconds = rate * sum(weight(runs.planned[key].model) for key in todo)
+            told = "by those that are stored and the models' sizes" + where
+            yield f"runs of data/plans/{one.read_plan().name}.yml", seconds, (
+                f"{len(todo)} of {len(runs.planned)} planned runs are to be computed" + (
+                    "" if not todo else f", {told}" if rate else ", and none is stored to tell"))
+
+
+def seconds_by_weight(runs: Runs[Any, Any]) -> tuple[float, str]:
+    """Return what stored runs took for a model of weight 1, without an accelerator if one was made
+    so; and where that was, if it was on one."""
+    rows = [(took, weight(runs.planned[key].model), artifact.manifest["environment"]["hardware"])
+            for key, artifact, took in zip(runs.stored, runs.artifacts, runs.seconds, strict=True)]
+    alone = [row for row in rows if " x " not in row[2]]
+    took, weights, machines = zip(*(alone or rows), strict=True) if rows else ((), (), ())
+    return (sum(took) / sum(weights) if rows else 0.0,
+            f" (on {machines[0]})" if rows and not alone else "")
