@@ -11,7 +11,7 @@ import pytest
 import yaml
 from nbformat.v4 import new_markdown_cell, new_notebook
 
-from rmutils.book.site.pages.extras import address
+from rmutils.book.site.pages.links_and_search import address
 from rmutils.core import paths
 from rmutils.core.errors import UserError
 
@@ -42,7 +42,7 @@ def built(root: Path, repository: dict) -> dict[str, str]:
     (root / "chapters").mkdir(parents=True)
     config = {"title": "T", "author": "A", "only_build_toc_files": True,
               "execute": {"execute_notebooks": "off"},
-              "sphinx": {"extra_extensions": ["rmutils.book.site.pages.extras"]},
+              "sphinx": {"extra_extensions": ["rmutils.book.site.pages.links_and_search"]},
               "repository": repository}
     (root / "_config.yml").write_text(yaml.safe_dump(config))
     (root / "_toc.yml").write_text("format: jb-book\nroot: index\nchapters:\n- file: quickstart\n"

@@ -13,7 +13,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_outp
 
 from rmutils.book.figures.report import how_made, say, table
 from rmutils.book.figures.style import carried, to_svg
-from rmutils.book.site.pages.extras import VARIABLE
+from rmutils.book.site.pages.links_and_search import VARIABLE
 
 PARAMETERS = '''tau: float = 0.1  # heads at or above | this score count
 name: str | None = None  # of *what*'''

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rmutils.book.site.pages.extras import English, pieces
+from rmutils.book.site.pages.links_and_search import English, pieces
 
 
 @pytest.mark.parametrize("word, found", [

@@ -3,7 +3,7 @@
 What was found stands below a chapter's title, and beside each figure and table its picture, its
 data, its notebook and how it was made (`frame`). The directive `generated` writes lists and records
 that nobody types. Each page says the book's version (`versions`). The book's address, its search
-and links to the playground are the business of `extras`.
+and links to the playground are the business of `links_and_search`.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ def inputs() -> list[Path]:
 
 def setup(app: Sphinx) -> dict[str, bool]:
     """Sphinx calls this."""
-    from rmutils.book.site.pages import extras, frame, generated, versions
+    from rmutils.book.site.pages import frame, generated, links_and_search, versions
 
-    for part in (extras, frame, generated, versions):
+    for part in (links_and_search, frame, generated, versions):
         part.connect(app)
     app.connect("env-before-read-docs", _declare)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -143,7 +143,7 @@ class English(SearchEnglish):
     """The search of English pages that may hold Japanese words."""
 
     js_splitter_code = rf"""
-function splitQuery(query) {{  // as rmutils.book.site.pages.extras.pieces
+function splitQuery(query) {{  // as rmutils.book.site.pages.links_and_search.pieces
   const words = query.split(/[^\p{{Letter}}\p{{Number}}_\p{{Emoji_Presentation}}]+/gu);
   const parts = words.flatMap((word) => word.match(/[{LETTERS}]+|[^{LETTERS}]+/g) ?? []);
   return parts.flatMap((part) => part.length > 2 && /[{LETTERS}]/.test(part)
