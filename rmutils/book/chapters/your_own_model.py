@@ -1,11 +1,10 @@
-"""The gain of RetMask on a model that it was not run on, judged by sparsity (section 5.2).
+"""Any checkpoint through what the book does with its own models: detection, sparsity, masking, and
+the gain of RetMask as its sparsity foretells it (section 5.2).
 
 "RetMask's effectiveness correlates with the sparsity of the retrieval score distribution", says the
 paper. If so, models on which the gain is known predict that on another: gain = a + b x sparsity,
 by least squares, with the interval in which one more model of their kind is expected. When such a
 line is no forecast was fixed before any was drawn: see `conditions`.
-
-Any checkpoint through what the book does with its own models: detection, sparsity, masking.
 """
 
 from __future__ import annotations

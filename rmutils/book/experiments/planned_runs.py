@@ -1,10 +1,9 @@
 """The runs that the book's chapters show, fixed before any of them was looked at.
 
 A run of 200 instructions on `tiny-llama`, with the same recipe, had been seen by then; its results
-changed nothing.
-
-Some experiments begin with a snapshot of a model's own training, at which it finds part of the
-needles: a finished teaching model finds nearly all, so no training can make it find many more.
+changed nothing. Some experiments begin with a snapshot of a model's own training, at which it finds
+part of the needles: a finished teaching model finds nearly all, so no training can make it find
+many more.
 """
 
 from __future__ import annotations

@@ -1,10 +1,5 @@
-"""Figures about preference pairs and trainings on them.
-
-Figures of what a training did to the scores of heads.
-
-Figures of the main tables: scores and gains by strategy.
-
-Scores before and after a training: the form of Table 6.
+"""Figures about preference pairs and trainings on them: scores of heads, gains by strategy, and the
+form of Table 6.
 """
 
 from __future__ import annotations

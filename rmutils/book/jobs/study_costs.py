@@ -1,7 +1,4 @@
-"""The cost of each job of the paper's study, from its plan.
-
-The cost of the paper's study, and the hours that the paper tells beside those derived here.
-"""
+"""What each job of the paper's study costs, by its plan, beside the hours that the paper tells."""
 
 from __future__ import annotations
 

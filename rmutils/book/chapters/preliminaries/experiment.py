@@ -1,9 +1,6 @@
-"""One case, looked at closely: what a chapter shows before it counts.
-
-Sliding windows: which needles they reach, and how much of retrieval the full layers do.
-
-Which heads would the published detection have found if its ten depths had been real
-(`data/plans/collapsed_depths.yml`)?
+"""One case, looked at closely, before any are counted; which needles sliding windows reach; which
+heads the published detection would have found with its ten depths
+(`data/plans/collapsed_depths.yml`).
 """
 
 from __future__ import annotations

@@ -3,9 +3,8 @@
 The paper holds that the gain by RetMask follows how sparse the retrieval scores are, and has four
 models to show it. Four points lie on a line by chance too often. Here are twelve models that differ
 in two things only, how many heads they have and how many of these fail at random while they are
-trained: a model that can rely on no single head spreads what it does over many.
-
-Does sparsity predict the gain? One point for each designed model (section 5.2).
+trained: a model that can rely on no single head spreads what it does over many. Each is a point of
+the question whether sparsity predicts the gain.
 """
 
 from __future__ import annotations
