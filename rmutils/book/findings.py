@@ -173,12 +173,8 @@ def declare(
 def finding(name: str, *of: Any) -> Finding:
     """Return a finding; it is computed once for what it is measured on.
 
-    Where a result is not stored, the finding says which command makes it.
-
-    Raises
-    ------
-    UserError
-        No such finding is declared.
+    Where a result is not stored, the finding says which command makes it. `UserError`: No such
+    finding is declared.
     """
     if name not in FINDINGS:
         raise UserError(FINDINGS.unknown(name))
