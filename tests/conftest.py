@@ -37,7 +37,9 @@ os.environ |= {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
 
 gc.disable()  # until all is loaded
 
-LONGEST = "test_browser", "test_build", "test_vllm", "test_study", "test_playground_model"
+LONGEST = ("test_browser", "test_build", "test_vllm", "test_study", "test_playground_model",
+           "test_environment", "test_interface", "test_objectives", "test_processes",
+           "test_running")
 """Files that processes of pytest-xdist take first, so that none is left for one of them alone."""
 CONFIGS = {"llama": LlamaConfig, "qwen3": Qwen3Config, "olmo3": Olmo3Config,
            "gemma3_text": Gemma3TextConfig}
@@ -107,6 +109,10 @@ def make_lm(family: str, tokenizer: PreTrainedTokenizerFast, seed: int = 0) -> L
 def lm(request, tokenizer) -> LanguageModel:
     """One model of each family in turn."""
     return make_lm(request.param, tokenizer)
+
+
+two_families = pytest.mark.parametrize("lm", ["llama", "olmo3"], indirect=True)
+"""One without windows and one with; where only these differ, the others show nothing more."""
 
 
 @pytest.fixture

@@ -10,6 +10,8 @@ from rmutils.core.paths import DATA
 
 WITHOUT = """
 import sys
+from rmutils.evaluation.helmet import EvaluateConfig
+assert EvaluateConfig.model_validate({"variant": {"kind": "extended"}}).variant.kind == "extended"
 import rmutils
 for name in rmutils.__all__:
     getattr(rmutils, name)
@@ -19,6 +21,7 @@ print(*[name for name in sys.modules if name.startswith("rmutils.book")])
 
 
 def test_the_library_loads_no_module_of_the_book():
+    """And knows all variants of attention from the start."""
     done = subprocess.run([sys.executable, "-c", WITHOUT], capture_output=True, text=True,
                           check=True)
     assert done.stdout.strip() == ""

@@ -218,9 +218,8 @@ def test_lock_can_be_installed_on_every_supported_python(tmp_path):
                 if not _is_pure(name)}
     listed = tmp_path / "compiled.txt"
     listed.write_text("".join(f"{name}=={pin}\n" for name, pin in compiled.items()))
-    probe = dry_run("3.11", tmp_path / "probe.json", f"iniconfig=={PINS['iniconfig']}")
-    if probe.wait() and "RMUTILS_NO_SKIP" not in os.environ:
-        pytest.skip("pip reaches no package index")
+    if "RMUTILS_NO_SKIP" not in os.environ:
+        pytest.skip("asks a package index for half a minute: `.ci/run` does")
     versions = ["3.11.0", "3.13"]
     for name in {*PINS} - {*compiled}:
         wanted = SpecifierSet(importlib.metadata.metadata(name)["Requires-Python"] or "")

@@ -14,6 +14,7 @@ from rmutils.evaluation.helmet import EvaluateConfig, evaluate
 from rmutils.models import load_model
 from rmutils.models.engine.contrast import Contrast
 from rmutils.models.engine.generation import generate, next_token_logits
+from tests.conftest import two_families
 
 HEADS = ((1, 3), (0, 1), (1, 0), (3, 2))
 
@@ -66,6 +67,7 @@ def slowly(lm, prompt, count, **options):
     return said
 
 
+@two_families
 @pytest.mark.parametrize(("options", "batch_tokens"), [
     ({}, 300), ({"cap": 0.5, "relative": True}, 100_000)])
 def test_answers_are_those_of_two_slow_models(lm, prompts, options, batch_tokens):
@@ -78,6 +80,7 @@ def test_answers_are_those_of_two_slow_models(lm, prompts, options, batch_tokens
     assert found != generate(lm, prompts, max_new_tokens=6, stop_ids=stop_ids)
 
 
+@two_families
 def test_texts_are_read_by_the_formula(lm, prompts):
     text, known = prompts[2], 130
     with DeCoRe(heads=HEADS).attached(lm) as model:

@@ -7,6 +7,7 @@ from rmutils.attention.evicting import H2O, NAME, SnapKV
 from rmutils.attention.variants import Plain
 from rmutils.core.errors import UserError
 from rmutils.models.engine.implementations import attached, register, using
+from tests.conftest import two_families
 
 PROMPT = torch.arange(7, 47).tolist()
 VARIANTS = [H2O(tokens=12), SnapKV(tokens=12, window=4)]
@@ -40,6 +41,7 @@ def kept_by_hand(variant, weights):
     return {*highest, *range(end, 40)}
 
 
+@two_families
 @pytest.mark.parametrize("variant", VARIANTS, ids=lambda v: v.kind)
 def test_tokens_that_were_looked_at_most_are_kept(lm, variant):
     for weights in slow_weights(lm):
@@ -49,6 +51,7 @@ def test_tokens_that_were_looked_at_most_are_kept(lm, variant):
             assert kept == kept_by_hand(variant, weights[head])
 
 
+@two_families
 @pytest.mark.parametrize("variant", VARIANTS, ids=lambda v: v.kind)
 def test_what_was_evicted_has_no_weight_behind_the_prompt(lm, variant):
     kept = [variant.choose(weights) for weights in slow_weights(lm)]
@@ -79,6 +82,7 @@ def test_what_was_evicted_has_no_weight_behind_the_prompt(lm, variant):
     assert (found - plain)[:, 40:].abs().max() > 1e-3
 
 
+@two_families
 @pytest.mark.parametrize("variant", VARIANTS, ids=lambda v: v.kind)
 def test_with_room_for_all_nothing_changes(lm, variant):
     def said(how):

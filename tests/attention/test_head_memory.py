@@ -11,6 +11,7 @@ from rmutils.attention.head_memory import SLIDING, key_heads_of
 from rmutils.attention.streaming import Streaming
 from rmutils.core.errors import UserError
 from rmutils.models.engine.implementations import register, using
+from tests.conftest import two_families
 
 TEXT = tuple(range(7, 57))
 PROMPT = 40
@@ -48,6 +49,7 @@ def masked(lm, text=TEXT, read=PROMPT - 1):
         return lm.model(torch.tensor([text])).logits[0]
 
 
+@two_families
 @pytest.mark.parametrize("at_once", [1, 4, 11])
 def test_steps_see_what_a_mask_leaves(lm, at_once):
     """Also where several tokens come at once."""
@@ -91,6 +93,7 @@ def test_bytes_fall_to_what_is_kept(llama):
     assert sum(stored.values()) == cache.size  # no view of something larger
 
 
+@two_families
 def test_all_heads_or_a_wide_window_change_nothing(lm):
     every = [(layer, head) for layer in range(4) for head in range(4)]
     with torch.inference_mode():

@@ -16,6 +16,7 @@ from rmutils.attention.select_attention import Select, selecting
 from rmutils.core.errors import UserError
 from rmutils.models.engine.generation import generate
 from rmutils.models.engine.implementations import register, using
+from tests.conftest import two_families
 
 PROMPT = torch.arange(7, 47)[None]
 WIDE = MsPoe(s_min=1, s_max=8, first_layer=1)
@@ -75,12 +76,7 @@ def test_each_head_on_its_own_scale(lm, divided):
     torch.testing.assert_close(logits(lm), plain, rtol=0, atol=0)  # restored
 
 
-def test_a_ratio_of_one_changes_nothing(lm):
-    with rescaled(lm.model, MsPoe(s_min=1, s_max=1, first_layer=0)):
-        same = logits(lm)
-    torch.testing.assert_close(same, logits(lm), rtol=0, atol=0)
-
-
+@two_families
 def test_only_differences_of_positions_count(lm):
     with rescaled(lm.model, WIDE):
         here = logits(lm)
@@ -88,6 +84,7 @@ def test_only_differences_of_positions_count(lm):
     torch.testing.assert_close(here, there, rtol=1e-3, atol=1e-3)
 
 
+@two_families
 def test_cached_decoding_is_the_full_pass(lm):
     """Step by step and for prompts side by side, one of them padded."""
     prompts = [PROMPT[0].tolist(), PROMPT[0, :25].tolist()]
@@ -100,6 +97,7 @@ def test_cached_decoding_is_the_full_pass(lm):
                 ids.append(token)
 
 
+@two_families
 def test_order_by_the_prompt(lm):
     config = MsPoe(first_layer=1, order="position_aware")
     with rescaled(lm.model, config, PROMPT[0].tolist()) as scales:
@@ -138,17 +136,6 @@ def test_keys_looked_at_in_a_prompt(lm, monkeypatch):
                 first_layer=0, order="position_aware"), PROMPT[0].tolist()))
         assert scales[0].shares.tolist() == pytest.approx(shares)
     assert max(shares) > 0
-
-
-def test_turns_are_checked_once(llama, monkeypatch):
-    monkeypatch.setattr(rotation, "_CHECKED", WeakKeyDictionary())
-    read = []
-    monkeypatch.setattr(rotation, "turned_states", lambda model, layers, *states, own=(
-        rotation.turned_states): read.append([*layers]) or own(model, layers, *states))
-    for first, last in ((2, 3), (2, 3), (1, 2), (0, 3)):
-        with rescaled(llama.model, MsPoe(first_layer=first, last_layer=last)):
-            pass
-    assert read == [[2, 3], [2, 3], [1], [1], [0], [0]]  # at two positions each
 
 
 def test_keys_looked_at_by_hand():
@@ -276,6 +263,7 @@ def test_models_without_rotary_positions(llama):
         MsPoe(s_min=2)
 
 
+@two_families
 def test_other_orders_and_spacings(lm):
     """By hand, for four heads; a spared head keeps its place in a layer alone."""
     def ratios(**fields):

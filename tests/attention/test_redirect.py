@@ -14,6 +14,7 @@ from rmutils.core.errors import UserError
 from rmutils.heads.masking import mask_heads
 from rmutils.models.engine.caches import Trunk, view_of
 from rmutils.models.engine.implementations import register, using
+from tests.conftest import two_families
 
 TEXT = tuple(range(7, 37))
 """A prompt of 20 tokens and an answer of 10; the window of sliding layers is 24."""
@@ -57,6 +58,7 @@ def in_one_pass(lm, text=TEXT, **kwargs):
         return lm.model(torch.tensor([text]), **kwargs).logits[0]
 
 
+@two_families
 def test_the_heads_look_at_the_passage_as_much_more(lm):
     expected, plain = slowly(lm), in_one_pass(lm)
     with redirect(lm, HEADS, SPAN, STRENGTH):
@@ -67,6 +69,7 @@ def test_the_heads_look_at_the_passage_as_much_more(lm):
     torch.testing.assert_close(in_one_pass(lm), plain, rtol=0, atol=0)
 
 
+@two_families
 def test_steps_from_a_cache_are_the_whole_pass(lm):
     expected = slowly(lm)
     whole = DynamicCache()  # of transformers itself, told of no window
@@ -81,6 +84,7 @@ def test_steps_from_a_cache_are_the_whole_pass(lm):
                 torch.testing.assert_close(logits, expected[i], **CLOSE)
 
 
+@two_families
 def test_rows_of_a_padded_batch_are_single_runs(lm):
     short = (*range(60, 72), *range(90, 100))  # a prompt of 12
     spans = [SPAN, Span(short[:12], 0, 3)]
@@ -178,6 +182,7 @@ def test_another_attention_is_not_replaced(llama):
         pass
 
 
+@two_families
 def test_a_passage_is_found_in_a_prompt(lm):
     words = "The key is in the jar."
     prompt = f"Once upon a time. {words} Where is the key?"

@@ -19,6 +19,7 @@ from rmutils.attention.share_attention import sharing_heads
 from rmutils.attention.sharing_plans import even_sharing
 from rmutils.core.errors import UserError
 from rmutils.models.engine.generation import generate
+from tests.conftest import two_families
 
 PROMPT = list(range(7, 47))
 
@@ -56,6 +57,7 @@ def in_two(lm, ids, p, sharing=None):
     return result.logits[0, -1], chosen
 
 
+@two_families
 def test_heads_of_later_layers_share_besides(lm):
     """Not those of the filter layer, though the plan has it."""
     heads, ids = lm.shape[1], [*PROMPT, 50]
@@ -88,6 +90,7 @@ def test_later_layers_see_the_chosen_tokens_only(lm, p):
     torch.testing.assert_close(steps[-1], want, rtol=1e-3, atol=1e-3)
 
 
+@two_families
 def test_selection_at_prefill(lm):
     config = Select(filter_layer=1, p=0.7, at_prefill=True)
     with torch.inference_mode(), selecting(lm.model, config) as selection:
@@ -98,6 +101,7 @@ def test_selection_at_prefill(lm):
     torch.testing.assert_close(found, want, rtol=1e-3, atol=1e-3)
 
 
+@two_families
 def test_a_share_of_its_own_at_prefill(lm):
     """More of the prompt is chosen when it is read than while it is answered."""
     with torch.inference_mode(), selecting(
@@ -113,6 +117,7 @@ def test_a_share_of_its_own_at_prefill(lm):
         Select(at_prefill=1.5)
 
 
+@two_families
 @pytest.mark.parametrize("at_prefill", [True, False])
 def test_all_tokens_are_the_plain_model(lm, at_prefill):
     config = Select(filter_layer=1, p=1, at_prefill=at_prefill)

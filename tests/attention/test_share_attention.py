@@ -15,14 +15,13 @@ from rmutils.attention.sharing_plans import (
     clusters,
     distances,
     load_sharing,
-    mean_distances,
     retention,
-    sharing_at,
     sharing_json,
 )
 from rmutils.core.errors import UserError
 from rmutils.models.engine.generation import generate
 from rmutils.models.engine.implementations import register, using
+from tests.conftest import two_families
 
 PROMPT = torch.arange(7, 47)[None]
 SHARING = {0: {0: [], 1: [], 2: [], 3: []}, 1: {0: [3], 1: [2]}, 2: {2: [0, 1, 3]},
@@ -54,6 +53,7 @@ def overwritten(lm, sharing, ids=PROMPT):
         AttentionInterface._global_mapping.pop("overwritten")
 
 
+@two_families
 def test_weights_are_those_of_the_essential_head(lm):
     plain = logits(lm)
     with sharing_heads(lm.model, SHARING):
@@ -82,17 +82,7 @@ def test_weights_of_few_bits_are_computed_in_float32():
     assert torch.equal(found, (weights @ value).transpose(1, 2))
 
 
-def test_memory_of_weights_is_taken_once():
-    """With fresh memory for each layer, sharing seemed to save more time than there is."""
-    workspace, query, key = Workspace(), torch.rand(1, 4, 6, 8), torch.rand(1, 4, 9, 8)
-    large = workspace.products(query, key)
-    torch.testing.assert_close(large, query @ key.transpose(2, 3))
-    assert workspace.products(query, key).data_ptr() == large.data_ptr()
-    small = workspace.products(query[:, :2], key[:, :2])
-    assert small.data_ptr() == large.data_ptr() and small.shape == (1, 2, 6, 9)
-    assert workspace.products(query.double(), key.double()).dtype == torch.float64
-
-
+@two_families
 def test_cached_decoding_is_the_full_pass(lm):
     prompts = [PROMPT[0].tolist(), PROMPT[0, :25].tolist()]
     with sharing_heads(lm.model, SHARING):
@@ -101,18 +91,6 @@ def test_cached_decoding_is_the_full_pass(lm):
             for token in said:
                 assert int(logits(lm, torch.tensor([ids]))[0, -1].argmax()) == token
                 ids.append(token)
-
-
-def test_a_threshold_of_zero_changes_nothing(lm):
-    apart = mean_distances(lm.model, [PROMPT[0].tolist()])
-    sharing = sharing_at(apart, 0)
-    assert retention(sharing) == 1
-    with sharing_heads(lm.model, sharing):
-        same = logits(lm)
-    torch.testing.assert_close(same, logits(lm), rtol=0, atol=0)
-    assert retention(sharing_at(apart, 100)) == 0.25
-    with pytest.raises(UserError, match="3 thresholds for 4 layers"):
-        sharing_at(apart, [0, 1, 2])
 
 
 def test_equation_9_by_hand():

@@ -4,11 +4,13 @@ import torch
 
 from rmutils.attention.streaming import NAME, Streaming
 from rmutils.models.engine.implementations import attached, register, using
+from tests.conftest import two_families
 
 PROMPT = torch.arange(7, 47)[None]
 SETTINGS = Streaming(first=3, recent=9)
 
 
+@two_families
 def test_first_and_recent_tokens_are_seen(lm):
     def slow(module, query, key, value, mask, *, scaling, **kwargs):
         seen = torch.tensor([[k <= q and (k < 3 or q - k < 9) for k in range(40)]
@@ -30,6 +32,7 @@ def test_first_and_recent_tokens_are_seen(lm):
     assert (found - plain).abs().max() > 0.01
 
 
+@two_families
 def test_decoding_is_the_full_pass_and_the_share_is_told(lm):
     prompt, answers = PROMPT[0].tolist(), []
     with SETTINGS.attached(lm) as model:

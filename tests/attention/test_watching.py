@@ -19,6 +19,7 @@ from rmutils.heads.detection import DetectConfig, even_depths, run_cases
 from rmutils.longcontext.extension import Extended
 from rmutils.models import load_model
 from rmutils.models.engine.implementations import register, using
+from tests.conftest import two_families
 from tests.heads.test_detection import slow_answer
 
 STEPS = 3
@@ -87,7 +88,7 @@ def selected(lm, prompt, p):
     rest.base_model.layers, rest.config.num_hidden_layers = rest.base_model.layers[2:], 2
     if getattr(rest.config, "layer_types", None):
         rest.config.layer_types = rest.config.layer_types[2:]
-    kinds = lm.family in ("olmo3", "gemma3_text", "qwen3")
+    kinds = lm.family == "olmo3"
     for step in range(STEPS):
         with using(lm.model, "eager"):
             whole = lm.model(torch.tensor([ids]), output_hidden_states=True,
@@ -128,7 +129,7 @@ def expected(lm, variant, prompt):
         return slow_answer(lm, prompt, STEPS)
 
 
-@pytest.mark.parametrize("lm", ["llama", "qwen3", "olmo3"], indirect=True)
+@two_families
 @pytest.mark.parametrize("variant", [
     MsPoe(**WIDE), MsPoe(**WIDE, order="position_aware"), SHARE, Select(filter_layer=1, p=0.6),
     GemFilter(filter_layer=1, tokens=60), Extended(factor=4, trained=64, layers="all")],
@@ -156,7 +157,7 @@ def test_same_tokens_and_rows_as_by_hand(lm, variant):
 GRID = DetectConfig(lengths=(160,), depths=even_depths(2), needles=1, max_new_tokens=20)
 
 
-@pytest.mark.parametrize("name", ["tiny-llama", "tiny-qwen3", "tiny-olmo3"])
+@pytest.mark.parametrize("name", ["tiny-llama", "tiny-olmo3"])
 def test_variants_that_change_nothing_score_as_plain_detection(name):
     lm = load_model(name)
     plain, table = run_cases(lm, GRID)

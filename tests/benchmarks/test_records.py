@@ -6,13 +6,10 @@ import math
 import numpy as np
 import pytest
 
-from benchmarks import book
 from benchmarks.detection import Settings
-from benchmarks.measuring import PYTHON, lines_of
 from benchmarks.records import Results
 from rmutils.book.chapters import speed as tables
 from rmutils.book.chapters.speed import load, middle, ratio
-from rmutils.core.errors import NotStored
 
 
 def row(way, length, seconds, **more):
@@ -32,19 +29,6 @@ def kept(tmp_path):
     return make
 
 
-def test_missing_results_name_the_command(tmp_path):
-    with pytest.raises(NotStored, match="`python -m benchmarks detection`"):
-        load("detection", tmp_path)
-
-
-def test_only_rows_are_taken_from_what_a_process_prints(tmp_path, monkeypatch, capfd):
-    (tmp_path / "talker.py").write_text(
-        "print({'loss': 0.5})\nprint('{\"way\": \"plain\"}')\n1 / 0")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    assert [*lines_of(PYTHON, "talker", "plain")] == [{"way": "plain"}]
-    assert "talker plain ended with status 1" in capfd.readouterr().err
-
-
 def test_rows_are_kept_for_the_same_settings_on_the_same_machine_only(tmp_path, kept):
     kept(row("rmutils", 512, [1.0]))
     again = Results("detection", Settings(), tmp_path)
@@ -54,15 +38,6 @@ def test_rows_are_kept_for_the_same_settings_on_the_same_machine_only(tmp_path, 
     record["environment"]["hardware"] = "another machine"
     (tmp_path / "detection.json").write_text(json.dumps(record))
     assert not Results("detection", Settings(), tmp_path).rows
-
-
-def test_nothing_is_written_between_the_builds_of_the_book(tmp_path, monkeypatch):
-    """The chapter on speed reads it, so that a build with nothing changed would not be one."""
-    there = []
-    monkeypatch.setattr(book, "_build", lambda *_: there.extend(tmp_path.iterdir()) or {})
-    assert book.measure(folder=tmp_path)
-    assert not there and [row["way"] for row in load("book", tmp_path).rows] == [
-        "cold", "warm", "one notebook changed", "one unrelated module changed"]
 
 
 def test_ratios_are_of_geometric_means_and_turn_round():

@@ -57,15 +57,12 @@ def test_masked_heads_are_those_of_the_words_or_of_a_file(cache, tmp_path):
 @pytest.mark.parametrize(("words", "message"), [
     (["--datasets", "Everything"], "no data set or category is called 'Everything'"),
     (["--lengths", "9000", "--workers", "1"], "the window of tiny-llama has 4096 tokens"),
-    (["--lengths", "long"], "lengths: expected a whole number, got 'long'"),
     (["--compute", "never"], "Make it: `rmutils evaluate tiny-llama`"),
     (["--suite", "helmet", "--lengths", "512"], "HELMET has no data of 512 tokens"),
-    (["--suite", "helmet", "--lengths", "8K"], "lengths: expected a whole number, got '8K'"),
     (["--suite", "helmet", "--datasets", "choice"], "HELMET is run by categories"),
     (["--suite", "helmet", "--out", "/sys/helmet"], "/sys/helmet cannot be written"),
     (["--suite", "helmet", "--mask", "3-7"], "HELMET itself masks no heads"),
     (["--mask", "3.7"], "expected pairs (layer, head)"),
-    (["--judge", "nowhere"], "'nowhere' is not the address of a server"),
 ])
 def test_bad_input(cache, words, message):
     done = command("evaluate", "tiny-llama", *words)

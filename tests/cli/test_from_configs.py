@@ -49,11 +49,11 @@ def parse(monkeypatch):
 
 
 def stored_commands() -> list[str]:
-    """The commands of all manifests; of those that differ in a seed only, one."""
+    """The commands of all manifests; of those that differ in numbers only, one."""
     found = {}
     for manifest in sorted(paths.SHIPPED_ARTIFACTS.rglob("manifest.json")):
         command = json.loads(manifest.read_text()).get("command") or ""
-        found.setdefault(re.sub(r"train-[0-9a-f]{16}| -p seed \d| --seed \d", "", command), command)
+        found.setdefault(re.sub(r"train-[0-9a-f]{16}|[\d.,-]*\d", "", command), command)
     return [*found.values()]
 
 

@@ -6,7 +6,6 @@ import shlex
 
 import pytest
 import torch
-from transformers import GPT2Config, GPT2LMHeadModel
 from typer.testing import CliRunner
 
 from rmutils.__main__ import app
@@ -81,17 +80,6 @@ def test_detects_once(tiny, tmp_path, monkeypatch):
     [detection] = results.stored("detect")
     assert shlex.split(detection.manifest["command"])[:3] == [
         "rmutils", "detect", os.path.relpath(tiny)]
-
-
-@pytest.mark.parametrize("command", ["mask", "detect"])
-def test_a_family_of_another_build_is_refused_by_name(cache, tokenizer, tmp_path, command):
-    gpt2 = GPT2Config(vocab_size=len(tokenizer), n_embd=8, n_layer=1, n_head=1)
-    GPT2LMHeadModel(gpt2).save_pretrained(tmp_path / "other")
-    tokenizer.save_pretrained(tmp_path / "other")
-    words = ["--out", str(tmp_path / "out")] if command == "mask" else []
-    done = CliRunner().invoke(app, [command, str(tmp_path / "other"), *words])
-    assert done.exit_code == 2 and "Traceback" not in done.output
-    assert "other is of the family gpt2, which lacks an attention with an output" in done.stderr
 
 
 def test_errors_exit_with_2(tiny, scores, tmp_path, monkeypatch):

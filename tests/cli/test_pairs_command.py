@@ -10,10 +10,8 @@ from typer.testing import CliRunner
 from rmutils.__main__ import app
 from rmutils.models import load_model
 from rmutils.preference.instructions import draw
-from rmutils.preference.judges import Proxy
 from rmutils.preference.pairs import make_pairs
 from rmutils.preference.responses import ResponseConfig, Transformers, respond
-from tests.conftest import make_lm
 from tests.servers import Answering, serving
 
 FEW = ("--pairs", 8, "--max-new-tokens", 6)
@@ -63,28 +61,6 @@ def test_settings_reach_the_responses(tiny, make):
     whole = respond(Transformers(load_model(str(tiny))), draw("world", 8, seed=4).instructions,
                     config).set_index("id")
     assert table["chosen"].tolist() == whole.loc[table["id"], "text"].tolist()
-
-
-def test_smaller_model(make, tokenizer, tmp_path):
-    other = make_lm("llama", tokenizer, seed=1)
-    other.model.save_pretrained(tmp_path / "other")
-    tokenizer.save_pretrained(tmp_path / "other")
-    record, table = make("--strategy", "smaller-model", "--smaller", tmp_path / "other")
-    said = responses(tmp_path / "other").set_index("id")
-    assert record["heads"] == []
-    assert table["rejected"].tolist() == said.loc[table["id"], "text"].tolist()
-
-
-def test_proxy_judges(tiny, make):
-    """Both responses are the whole model's; the likelier one is chosen."""
-    record, table = make("--strategy", "win-lose-pair")
-    assert record["judge"] == "the likelihood under tiny model" and len(record["artifacts"]) == 3
-    judge = Proxy(load_model(str(tiny)))
-    for row in table.itertuples():
-        better, worse = judge.score(row.prompt, [row.chosen, row.rejected])
-        assert better > worse
-    assert {*table["chosen"], *table["rejected"]} <= {
-        *responses(tiny)["text"], *responses(tiny, seed=1)["text"]}
 
 
 @contextmanager
@@ -138,21 +114,6 @@ def test_servers_answer(tiny, scores, make, tmp_path):
     assert len(table) == 8
 
 
-def test_longreward(make, tmp_path, monkeypatch):
-    monkeypatch.setenv("RMUTILS_DATASETS", str(tmp_path))
-    folder = tmp_path / "zai-org/LongReward-10k"
-    folder.mkdir(parents=True)
-    (folder / "README.md").write_text(
-        "---\nconfigs:\n- config_name: default\n  data_files:\n"
-        "  - split: dpo_llama3.1_8b\n    path: dpo-llama3.1-8b.jsonl\n---\n")
-    (folder / "dpo-llama3.1-8b.jsonl").write_text("".join(
-        json.dumps({"idx": i, "context": f"Text {i}.", "query": "Why?", "win_response": "So.",
-                    "lose_response": "So." if i == 2 else "No."}) + "\n" for i in range(5)))
-    record, table = make("--strategy", "longreward")
-    assert sorted(table["prompt"]) == [f"Text {i}.\n\nWhy?" for i in (0, 1, 3, 4)]
-    assert record["dropped"] == {"equal": 1} and "heads" not in record
-
-
 def test_errors_exit_with_2(tiny, scores, tmp_path):
     """Before anything is written, and what is cheap to see before the model is loaded."""
     (tmp_path / "folder").mkdir()
@@ -164,14 +125,10 @@ def test_errors_exit_with_2(tiny, scores, tmp_path):
             "non-retrieval-mask, random-mask, layer-matched-non-retrieval-mask, "
             "layer-matched-random-mask, sft, rc-removed, rc-un-generated, longreward",
         ("no-model", *out, "--strategy", "smaller-model"): "needs --smaller MODEL",
-        ("no-model", *out, "--tau", 0.1, "--top-k", 1): "--tau and --top-k exclude each other",
-        ("no-model", *out, "--top-p", 0): "top_p: expected more than 0",
         ("no-model", "--out", tmp_path / "folder"): "is a folder",
         ("no-model", "--out", tmp_path / "pairs.xlsx"): "ends in .parquet, .jsonl or .csv",
         ("no-model", "--out", tmp_path / "file" / "pairs.parquet"): "cannot be written",
         ("no-model", *out): "no model is called 'no-model'",
-        (tiny, *out, "--scores", scores, "--tau", 0.4): "reaches tau=0.4",
-        (tiny, *out, "--scores", scores, "--source", "moon"): "'moon' is no source",
         (tiny, *out, "--strategy", "win-lose-pair", "--judge", "me"): "'me' is not the address",
         (tiny, *out, *FEW, "--scores", scores, "--compute", "never"): "Make it: `rmutils ",
     }.items():

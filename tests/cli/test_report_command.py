@@ -2,17 +2,14 @@
 
 import json
 import shutil
-from dataclasses import replace
 
 import pytest
-from transformers import GPT2Config, GPT2LMHeadModel
 from typer.testing import CliRunner
 
 from rmutils.__main__ import app
 from rmutils.book.chapters.your_own_model import OwnModelConfig, fitted
 from rmutils.core.errors import UserError
 from rmutils.core.results import stored
-from rmutils.models.known_models import check
 
 SMALL = ["--lengths", "160", "--depths", "0.5", "--needles", "2", "--counts", "2", "--draws", "1",
          "--samples", "1", "--tau", "0.0001", "--sweep.needles", "2", "--sweep.short", "2",
@@ -66,12 +63,6 @@ def test_what_cannot_be_examined_is_said(run, tiny, spoil, told):
     spoil(tiny)
     result = run(tiny, *SMALL)
     assert result.exit_code == 2 and told in result.output
-
-
-def test_a_family_of_another_build_is_refused_by_name(llama):
-    gpt2 = GPT2LMHeadModel(GPT2Config(vocab_size=8, n_embd=8, n_layer=1, n_head=1))
-    with pytest.raises(UserError, match="family gpt2, which lacks an attention with an output"):
-        check(replace(llama, model=gpt2, family="gpt2"))
 
 
 def test_what_a_window_has_no_room_for_is_left_out(llama):

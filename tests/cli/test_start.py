@@ -16,8 +16,6 @@ SLOW = ("accelerate", "datasets", "matplotlib", "pandas", "peft", "safetensors",
 
 @pytest.mark.parametrize(("words", "said"), [
     (["-c", "import rmutils; print(rmutils.__version__)"], "."),
-    (["-m", "rmutils", "--help"], "detect"),
-    (["-m", "rmutils", "retmask", "tiny-llama", "--help"], "--instructions"),
     (["-m", "rmutils", "run", "-p", "name", "--help"], "notebook"),  # not a run without torch
 ])
 def test_package_and_help_do_without_slow_libraries(tmp_path, words, said):

@@ -6,7 +6,6 @@ import pandas as pd
 import pytest
 
 from rmutils.core.errors import UserError
-from rmutils.core.extras import needed
 from rmutils.evaluation.helmet import EvaluateConfig, evaluate
 from rmutils.models import load_model
 from rmutils.pipeline.retmask import RetMaskConfig, RetMaskSteps, run_retmask
@@ -37,8 +36,3 @@ def test_retmask_says_so_before_it_answers(monkeypatch, tiny):
     monkeypatch.setattr(RetMaskSteps, "detect", lambda self: pytest.fail("began"))
     with pytest.raises(UserError, match=r'needs trl.*"rmutils\[train\]"'):
         run_retmask(str(tiny), RetMaskConfig(recipe="smoke"))
-
-
-def test_what_no_extra_has_is_missing_as_ever():
-    with pytest.raises(ModuleNotFoundError, match="no_such_library"):
-        needed("no_such_library")

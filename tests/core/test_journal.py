@@ -5,13 +5,11 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -173,40 +171,6 @@ def test_shares_are_done_side_by_side(tmp_path, monkeypatch, heard):
     assert told[0] == ("counting", 5, "numbers", 1) and sum(told[1:]) == 4
     assert [*tmp_path.iterdir()] == [path] and signal.getsignal(signal.SIGINT) == before
     assert dict(Journal(path)) == {"0": "known", "1": 1, "2": 0, "3": 1, "4": 0}
-
-
-def test_a_worker_imports_what_is_needed_and_ends_with_the_command(monkeypatch):
-    """By threads in the place of processes. A thread that waits for the command keeps no worker
-    from ending."""
-    command, imported, ended = threading.Event(), [], []
-    monkeypatch.setattr(module.multiprocessing, "parent_process",
-                        lambda: SimpleNamespace(join=command.wait))
-    monkeypatch.setattr(module.os, "_exit", ended.append)
-    monkeypatch.setattr(module, "import_all", imported.append)
-    before = {*threading.enumerate()}
-    module._begin(["a_module"])
-    (waits,) = {*threading.enumerate()} - before
-    assert waits.daemon and imported == [["a_module"]] and ended == []
-    command.set()
-    waits.join()
-    assert ended == [1]
-
-
-def test_ctrl_c_is_ignored_where_it_arrives(monkeypatch, heard):
-    """Other threads get no signals; and a handler that is not Python's stays."""
-    def handler():
-        with module._deaf_to_ctrl_c():
-            return signal.getsignal(signal.SIGINT)
-
-    assert handler() == signal.SIG_IGN
-    assert signal.getsignal(signal.SIGINT) == signal.default_int_handler
-    with ThreadPoolExecutor(1) as pool:
-        assert pool.submit(handler).result() == signal.default_int_handler
-    set_handlers = []
-    with monkeypatch.context() as patch:
-        patch.setattr(signal, "getsignal", lambda number: None)
-        patch.setattr(signal, "signal", lambda *what: set_handlers.append(what))
-        assert handler() is None and set_handlers == []
 
 
 def test_workers_take_the_gpus_in_turn(tmp_path, monkeypatch):

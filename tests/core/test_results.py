@@ -426,9 +426,3 @@ def test_an_error_ends_the_lock(shipped, cache, obtain):
     second.start()
     second.join(PATIENCE)
     assert kept.tb and obtain.calls == [3]
-
-
-def test_other_ways_to_compute_are_refused(obtain):
-    with pytest.raises(UserError, match="'sometimes'.*Known names: auto, always, never"):
-        obtain(compute="sometimes")
-    assert obtain.calls == []

@@ -34,7 +34,7 @@ def count(text: str) -> int:
 def instructions() -> Iterator[object]:
     for split in SPLITS:
         for kind in KINDS:
-            for i in range(4):
+            for i in range(16):
                 sample = instruction(World(f"i{i}", split), kind)
                 yield fields(sample), sorted(topic_words(sample))
 
@@ -42,7 +42,7 @@ def instructions() -> Iterator[object]:
 def tasks() -> Iterator[object]:
     for split in SPLITS:
         for kind in TASKS:
-            for i, length in enumerate((40, 90, 200)):
+            for i, length in enumerate((40, 90, 200, 400) * 2):
                 world = World(f"t{i}", split)
                 try:
                     yield fields(task(kind, world, length, count)), world.random.random()
@@ -52,8 +52,8 @@ def tasks() -> Iterator[object]:
 
 def questions() -> Iterator[object]:
     for name in sorted(name for names in SUITE.values() for name in names):
-        for number in (1, 3):
-            world = Chronicle("q0")
+        for number in (1, 3, 5):
+            world = Chronicle(f"q{number}")
             try:
                 asked = DATASETS[name].make(world, 300, count, number)
                 yield name, [fields(question) for question in asked], world.random.random()
@@ -72,8 +72,8 @@ def prompts() -> Iterator[object]:
 
 
 @pytest.mark.parametrize("texts, wanted", [
-    (instructions, "e2a109370c2f6d19"), (tasks, "0870119f4b79fbab"),
-    (questions, "962897fbc4333012"), (prompts, "499eb7b919ce5edc"),
+    (instructions, "a31bbbe70d4f9c19"), (tasks, "ae9be5acd829d6da"),
+    (questions, "f99dc3a2744b0542"), (prompts, "499eb7b919ce5edc"),
     (needles, "c6e84f616158d8af"),
 ], ids=["instructions", "tasks", "questions", "failure prompts", "needles"])
 def test_texts_are_as_they_were(texts, wanted):

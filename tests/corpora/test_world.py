@@ -5,7 +5,6 @@ import re
 import pytest
 
 from rmutils.corpora.world import Fact, World
-from rmutils.corpora.world import lexicon as words
 from rmutils.corpora.world.facts import sentence, values
 from rmutils.corpora.world.lexicon import ASKED, HOPS, RELATIONS, TOLD, names
 
@@ -29,12 +28,6 @@ def test_splits_share_no_name(kind):
     assert 0.15 < len(held_out) / len(train | held_out) < 0.35
 
 
-def test_one_word_is_in_one_split_whatever_it_names():
-    kinds = ("first", "last", "place", "title")
-    train, held_out = ({n for kind in kinds for n in names(kind, split)} for split in SPLITS)
-    assert not train & held_out
-
-
 @pytest.mark.parametrize("kind", sorted(OPEN))
 def test_splits_share_no_phrase(kind):
     train, held_out = (set(values(kind, split)) for split in SPLITS)
@@ -46,41 +39,6 @@ def test_splits_share_no_frame_but_the_plain_one():
     for frames in (TOLD, ASKED):
         train, held_out = (set(frames[split]) for split in SPLITS)
         assert train & held_out == {"{}"} and len(train) > 1 and len(held_out) > 1
-
-
-@pytest.mark.parametrize("relation", RELATIONS.values(), ids=RELATIONS)
-def test_rewordings_are_no_wordings(relation):
-    """No statement joins subject and value so, and no question begins so."""
-    def joint(text):
-        return re.search(r"\{[sv]\}(.+?)\{[sv]\}", text)[1]
-
-    def start(text):
-        return text.split("{s}")[0]
-
-    assert len({*relation.statements}) == len({*relation.questions}) == 3
-    assert [relation.reworded.count(slot) for slot in ("{s}", "{v}")] == [1, 1]
-    assert [relation.reasked.count(slot) for slot in ("{s}", "{v}")] == [1, 0]
-    for other in RELATIONS.values():
-        assert joint(relation.reworded) not in map(joint, other.statements)
-        assert start(relation.reasked) not in map(start, other.questions)
-
-
-def test_worlds_keep_to_their_split():
-    """What is said in one split is made of names, values and wordings of that split."""
-    for split in SPLITS:
-        world = World(3, split)
-        for fact in [world.new_fact() for _ in range(300)]:
-            kind = RELATIONS[fact.relation].value
-            assert kind in ENTITIES or fact.value in values(kind, split)
-            slots = {"s": fact.subject, "v": fact.value}
-            assert world.tell(fact) in [sentence(frame.format(w.format(**slots)))
-                                        for frame in TOLD[split] for w in fact.spec.statements]
-            assert world.ask(fact) in [frame.format(sentence(w.format(**slots)))
-                                       for frame in ASKED[split] for w in fact.spec.questions]
-        parts = {*names("first", split), *names("last", split)}
-        people = [name for name, kind in world.kinds.items() if kind == "person"]
-        assert {part for name in people for part in name.split()} <= parts
-        assert {n for n, kind in world.kinds.items() if kind == "place"} <= {*names("place", split)}
 
 
 def test_facts_never_change():
@@ -126,24 +84,3 @@ def test_hops_meet():
         first = world.new_fact(a.name)
         assert world.kinds[first.value] == b.subject
         assert world.fact(first.value, b.name).subject == first.value
-
-
-def test_common_knowledge_has_one_answer():
-    """No trade or animal shares what it does with another; no word has two opposites."""
-    for table in (words.TRADES, words.ANIMALS):
-        assert len({what[0] for what in table.values()}) == len(table)
-    assert len({weather for _, weather in words.SEASONS.values()}) == 4
-    assert sorted(m for months in words.MONTHS_OF.values() for m in months) == sorted(words.MONTHS)
-    pairs = [word for pair in words.OPPOSITES for word in pair]
-    assert len(set(pairs)) == len(pairs)
-    assert [words.COUNT.index(n) + 1 for n in ("one", "two", "twelve", "twenty")] == [1, 2, 12, 20]
-
-
-def test_names_end():
-    """A held-out world has 103 titles and 8 shows: after so many events it says so."""
-    world = World(1, "held_out")
-    count = len(names("title", "held_out")) * len(words.SHOWS)
-    assert len({world.entity("event") for _ in range(count)}) == count
-    with pytest.raises(LookupError, match="event"):
-        world.entity("event")
-    assert world.some("event", reuse=0) in world.kinds

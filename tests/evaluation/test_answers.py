@@ -8,6 +8,7 @@ from transformers import GenerationConfig
 
 from rmutils.corpora.niah import load_haystacks
 from rmutils.evaluation.answers import answer
+from tests.conftest import two_families
 
 STEPS = 12
 
@@ -36,6 +37,7 @@ def text(lm, tokens: list[int]) -> str:
     return lm.tokenizer.decode(tokens, skip_special_tokens=True).strip()
 
 
+@two_families
 @pytest.mark.parametrize("batch_tokens", [1, 300, 100_000])
 def test_same_as_one_by_one(lm, prompts, batch_tokens):
     expected = [text(lm, greedy(lm, prompt)) for prompt in prompts]
@@ -68,12 +70,6 @@ def test_settings_of_the_model_are_left_out(llama, prompts):
 
 def test_no_prompts(llama):
     assert answer(llama, [], max_new_tokens=STEPS) == []
-
-
-def test_render(llama):
-    ids = llama.render("Who is the mayor of Saltbury?")
-    assert llama.tokenizer.decode(ids) == (
-        "<|im_start|>user\nWho is the mayor of Saltbury?<|im_end|>\n<|im_start|>assistant\n")
 
 
 @pytest.mark.parametrize("thinking", [False, True])

@@ -9,6 +9,7 @@ from rmutils.corpora.world.knowledge import instructions
 from rmutils.evaluation import answers
 from rmutils.evaluation.answers import next_words_right, repetition_rate, speak, surprise
 from rmutils.heads import mask_heads
+from tests.conftest import two_families
 
 PROMPTS = [list(range(20, 60)), [9, 8, 7], [100, 200]]
 ANSWERS = [[5, 300, 41, 41], [], [77]]
@@ -36,6 +37,7 @@ def odds(lm, ids: list[int]) -> list[float]:
     return lm.model(torch.tensor([ids])).logits[0, -1].double().softmax(-1).tolist()
 
 
+@two_families
 def test_surprise_is_the_slow_one(lm):
     """The end counts if the answer was not cut; any stop token would have been an end."""
     lm.model.generation_config.eos_token_id = [lm.tokenizer.eos_token_id, 50, 51]
@@ -50,6 +52,7 @@ def test_surprise_is_the_slow_one(lm):
         assert surprise(lm, PROMPTS, ANSWERS, cut) == pytest.approx(expected, rel=1e-4)
 
 
+@two_families
 def test_next_words_are_the_slow_ones(lm):
     text = list(range(30, 50))
     for known in (1, 7):  # greedy tokens are put into the text, so that some are next_words_right

@@ -5,15 +5,11 @@ import itertools
 import pandas as pd
 import pytest
 
-from rmutils.book.chapters import contrast_without_training as experiment
 from rmutils.book.chapters.contrast_without_training import (
     BASE,
     DECORE,
     RETMASK,
     compare_needles,
-    contrasts,
-    planned,
-    seconds_per_token,
     shares,
     verdict,
 )
@@ -55,21 +51,3 @@ def test_differences_are_means_over_cases_and_trainings():
     (lambda model, arm, *_: arm == RETMASK and model == "tiny-olmo3", "undecided")])
 def test_the_rule_of_the_plan(right, said):
     assert verdict(compare_needles(cases(right), [(RETMASK, DECORE)]), PLAN) == said
-
-
-def test_what_is_stored_is_of_the_plan():
-    """Heads, seeds and cases are those that the plan names; random heads are others of the same
-    layers."""
-    stored = contrasts()
-    assert stored is not None and not any("was made by plan" in one for one in stored.deviations)
-    small = stored.tables["needles"].query("model in @PLAN.content['models']")
-    assert (small.groupby(["model", "arm", "seed"]).size() == 100).all()
-    variants = {(run.model, run.arm): run.measured.variant for run in planned(PLAN)}
-    for model in PLAN.content["models"]:
-        ours, others = ({*variants[model, arm].heads} for arm in (DECORE, experiment.RANDOM))
-        assert not ours & others and [*sorted(h[0] for h in ours)] == sorted(h[0] for h in others)
-    table = stored.tables["costs"]
-    by_hand = [part.pivot(index="question", columns="variant", values="step_seconds")
-               for _, part in table.groupby("model", sort=False)]
-    ratios = [(one[DECORE] / one[BASE]).prod() ** (1 / len(one)) for one in by_hand]
-    assert seconds_per_token(table)["ratio"].tolist() == pytest.approx(ratios)

@@ -27,6 +27,7 @@ from rmutils.heads import HeadScores, mask_heads
 from rmutils.heads.masking import MATCHED
 from rmutils.models import load_model
 from rmutils.preference.responses import Response, Transformers
+from tests.conftest import two_families
 
 NAME, FORMAT, CHAIN = OUTCOMES
 SMALL = FailureConfig(lengths=(240,), depths=1, draws=2, prompts=2, max_new_tokens=4)
@@ -34,23 +35,17 @@ SMALL = FailureConfig(lengths=(240,), depths=1, draws=2, prompts=2, max_new_toke
 
 @pytest.mark.parametrize("names, response, expected", [
     (["Alvin Erbeck"], "Welcome, Alvin Erbeck, to Dunmere!", "copied"),
-    (["Alvin Erbeck"], "This is Alvin Erbeck's house.", "copied"),
     (["Alvin Erbeck"], "Alvin Erbecks is here.", "near miss"),
     (["Alvin Erbeck"], "Hello alvin Erbek.", "near miss"),
     (["Alvin Erbeck"], "Alvin, welcome!", "in part"),
-    (["Alvin Erbeck"], "Alvin and his friend Erbeck", "in part"),
     (["Alvin Erbeck"], "Welcome, friend!", "missing"),
-    (["Alvin Erbeck"], "", "missing"),
     (["Saltmouth"], "It is in Saltmoth.", "near miss"),
-    (["Saltmouth"], "It is in Larkfell.", "missing"),
     # Figure 7: the company's name, and its address
     (["Chengdu Push Bio-technology Co., Ltd"], "Chengdu is a company.", "in part"),
-    (["No.8 Wuke West Second Road"], "It is at No.8, Wuke Road.", "in part"),
     (["Abbeck & Tolden Co., Ltd"], "A Co. in Larkfell", "missing"),  # Co. alone tells nothing
     # the worst of several names counts
     (["Alvin Erbeck", "Dunmere"], "Alvin Erbeck comes to Dunmere.", "copied"),
     (["Alvin Erbeck", "Dunmere"], "Alvin Erbeck comes to Dunmore.", "near miss"),
-    (["Alvin Erbeck", "Dunmere"], "Alvin comes to Dunmere.", "in part"),
 ])
 def test_names(names, response, expected):
     assert outcome(FailurePrompt(NAME, "any", "?", tuple(names)), response) == expected
@@ -63,30 +58,21 @@ JSON = '{"name": "Isva Ursul", "job": "mason"}'
     ("record", JSON, '{\n "job": "", "name": "x"\n}\n', "kept"),
     ("record", JSON, '```json\n{"name": "a", "job": "b"}\n```', "kept"),
     ("record", JSON, '{"name": "a", "job": 7}', "another shape"),
-    ("record", JSON, '{"name": "a"}', "another shape"),
     ("record", JSON, '{"name": "a", "job": "b", "town": "c"}', "another shape"),
     ("record", JSON, 'Here it is: {"name": "a", "job": "b"}', "does not parse"),
-    ("record", JSON, '{"name": "a", "job": "b"', "does not parse"),
-    ("record", JSON, '["name", "job"]', "does not parse"),
     ("score", '{"score": 5}', '{"score": 90}', "kept"),  # the format of Figure 8, not the score
     ("score", '{"score": 5}', '{"score": "9"}', "another shape"),
-    ("score", '{"score": 5}', "I give it a 9.", "does not parse"),
     ("numbered list", "1. a\n2. b", "1. Lion\n\n2) Tiger\n", "kept"),
     ("numbered list", "1. a\n2. b", "1. Lion\n2. Tiger\n3. Hare", "another shape"),
-    ("numbered list", "1. a\n2. b", "1. Lion\n1. Tiger", "another shape"),
     ("numbered list", "1. a\n2. b", "Here are two:\n1. Lion\n2. Hare", "does not parse"),
-    ("numbered list", "1. a\n2. b", "lion, hare", "does not parse"),
     ("reversed list", "red cat, blue dog", "red cat, blue dog", "kept"),
     ("reversed list", "red cat, blue dog", "blue dog, red cat.", "another shape"),
-    ("reversed list", "red cat, blue dog", "red cat", "does not parse"),
     ("listing", "Cat, dog and owl are animals.", "Fox, hare and duck are animals.", "kept"),
     ("listing", "Cat and dog are animals.", "Fox, hare and duck are animals.", "another shape"),
-    ("listing", "Cat and dog are animals.", "Fox and fox are animals.", "another shape"),
     ("listing", "Cat and dog are animals.", "Pear and plum are foods.", "another shape"),
     ("listing", "Cat and dog are animals.", "The fox hunts hens.", "does not parse"),
     ("three sentences", "A. B. C.", "A cat is one. It runs! Where?", "kept"),
     ("three sentences", "A. B. C.", "A cat is one. It runs.", "another shape"),
-    ("three sentences", "A. B. C.", "A cat is one. It runs. It", "does not parse"),
 ])
 def test_formats(form, right, response, expected):
     assert outcome(FailurePrompt(FORMAT, form, "?", (right,)), response) == expected
@@ -99,13 +85,8 @@ STEPS = ("Fenvin Ollane", "1788")
     (STEPS, "Keldra was taught by Fenvin Ollane. Fenvin Ollane was born in 1788.", "right"),
     (STEPS, "Her teacher was born in 1788.", "a step lost"),
     (STEPS, "1788 it is, says Fenvin Ollane. Yes, 1788.", "right"),
-    (STEPS, "Fenvin Ollane was born in 1499.", "wrong"),
     (STEPS, "She was born in 17881, says Fenvin Ollane.", "wrong"),
-    (STEPS, "", "wrong"),
-    (("A", "B", "C"), "A, B, C", "right"),
-    (("A", "B", "C"), "A, B, D", "wrong"),
     (("A", "B", "C"), "B, A, C", "a step lost"),
-    (("A", "B", "C"), "A, C", "a step lost"),
     (("A", "B", "C"), "A, B, C, and finally A", "taken back"),
     (("A", "B", "C"), "C, A, B", "wrong"),
     # thoughts name steps, but give no answer
@@ -178,6 +159,7 @@ def test_examples_follow_the_rule():
 MASKS = {"retrieval": [[(0, 1), (2, 3)]], "non-retrieval": [[(1, 0), (3, 3)], [(0, 0), (1, 1)]]}
 
 
+@two_families
 def test_every_mask_answers_every_prompt(lm):
     """Row by row what the model says greedily under that mask."""
     modes = failure_modes(lm, MASKS, SMALL)
@@ -207,27 +189,6 @@ def test_only_chains_may_think(llama, monkeypatch):
     failure_modes(llama, {"retrieval": [[(0, 0)]]}, SMALL)
     chains = {p.text for p in failure_prompts(2) if p.kind == CHAIN}
     assert len(asked) == 12 and all(think == (text in chains) for text, think in asked)
-
-
-def test_a_run_that_was_stopped_goes_on(llama, tmp_path, monkeypatch):
-    whole = failure_modes(llama, MASKS, SMALL)
-    respond, left = Transformers.respond, [3]
-
-    def stop(self, instructions, config, done):
-        left[0] -= 1
-        if left[0] < 0:
-            raise KeyboardInterrupt
-        respond(self, instructions, config, done)
-
-    monkeypatch.setattr(Transformers, "respond", stop)
-    with pytest.raises(KeyboardInterrupt):
-        failure_modes(llama, MASKS, SMALL, tmp_path)
-    asked = []
-    monkeypatch.setattr(Transformers, "respond", lambda self, instructions, *rest: (
-        asked.extend(instructions), respond(self, instructions, *rest)))
-    again = failure_modes(llama, MASKS, SMALL, tmp_path)
-    pd.testing.assert_frame_equal(again.table, whole.table)
-    assert len(asked) == 3 * 6  # the whole model's six are kept
 
 
 def test_stored_responses_are_checked_when_they_are_read(tiny, monkeypatch):

@@ -26,7 +26,7 @@ from rmutils.evaluation.formation import (
 )
 from rmutils.heads.detection import build_cases
 from rmutils.models.engine.caches import Trunk
-from tests.conftest import make_lm
+from tests.conftest import make_lm, two_families
 
 SMALL = FormationConfig(lengths=(240,), depths=(0.0, 1.0), needles=3, max_new_tokens=4, rows=2,
                         span=5)
@@ -41,6 +41,7 @@ def slow_rows(lm, ids):
     return torch.cat(out.attentions), out.logits[0]
 
 
+@two_families
 def test_forced_answers_are_read_as_one_text(lm):
     """Fed token by token beside longer and shorter ones, each is what one whole pass over it sees.
     Stop tokens and the limit of free answers mean nothing to them."""
@@ -57,6 +58,7 @@ def test_forced_answers_are_read_as_one_text(lm):
         np.testing.assert_array_equal(answer.positions, rows.argmax(-1).permute(2, 0, 1))
 
 
+@two_families
 def test_forced_scores_the_slow_way(lm):
     """Equation 1 in sets, over rows of one pass over prompt and inserted sentence."""
     cases = build_cases(lm, SMALL.grid)
@@ -110,6 +112,7 @@ def test_spans_of_different_known_tokens(llama):
     assert not torch.equal(spoken_twice(llama, 20, 30, seed=1), ids)
 
 
+@two_families
 def test_induction_the_slow_way(lm):
     """Each token predicted from the text before it alone, in plain loops."""
     rows, span = 3, 6

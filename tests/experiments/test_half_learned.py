@@ -16,7 +16,6 @@ from rmutils.book.chapters.data_and_training.half_learned import (
     changes,
     compare_arms,
     half_learned,
-    planned,
     smallest_effect,
     verdict,
 )
@@ -48,16 +47,6 @@ def one_tokenizer(monkeypatch):
     monkeypatch.setattr(pretraining, "build_tokenizer",
                         functools.cache(pretraining.build_tokenizer))
     monkeypatch.setattr(detection, "SUCCESS_ROUGE", -1.0)  # every answer is a success
-
-
-def test_the_plan_is_what_is_run():
-    runs = planned(PLAN)
-    assert len(runs) == 3 * (1 + 10 * 5) and [run.arm for run in runs[:2]] == [BEFORE, "retmask"]
-    assert [run.retmask.seed for run in runs[1:12]] == [0] * 5 + [1] * 5 + [2]
-    assert {run.retmask.strategy for run in runs if run.arm == MATCHED} == {MATCHED}
-    assert {run.retmask.recipe.max_steps for run in runs} == {24} == {run.further for run in runs}
-    assert {run.model: run.retmask.tau for run in runs} == {
-        "tiny-olmo3": 0.05, "tiny-qwen3": 0.05, "tiny-llama": 0.1}
 
 
 def test_a_run_and_what_is_collected(cache, monkeypatch, one_tokenizer):

@@ -15,14 +15,11 @@ from rmutils.book.chapters.training_effect.half_masked import (
     UNDECIDED,
     UNMASKED,
     HalfMasked,
-    half_masked,
-    planned,
     verdict,
 )
-from rmutils.book.experiments.planned_runs import planned_runs
 from rmutils.core.experiment import load_plan
 from rmutils.heads.scores import HeadScores
-from rmutils.pipeline.retmask import half_of, run_retmask
+from rmutils.pipeline.retmask import half_of
 from rmutils.stats import Interval
 
 PLAN = load_plan("half_masked")
@@ -59,15 +56,6 @@ def result() -> HalfMasked:
     return HalfMasked(whole, runs, 2, [])
 
 
-def test_runs_are_those_of_the_main_tables_but_for_their_half():
-    configs = [run.config for run in planned(PLAN)]
-    assert [c.half for c in configs] == ["0a", "0b", "1a", "1b", "2a", "2b", "3a", "3b"]
-    base = planned_runs("smollm2-135m")[0].changed({"seed": 1})
-    assert {c.changed({"half": None}) for c in configs} == {base}
-    whole = run_retmask("smollm2-135m", base, compute="never")
-    assert len(whole.heads) == 23 and len(half_of(whole.heads, "2a")) == 12
-
-
 def test_rises_case_by_case(result):
     before = result.whole.before
     models = [before, *(run.after for pair in result.runs.values() for run in pair)]
@@ -102,9 +90,3 @@ def test_the_rule_of_the_plan():
     assert verdict(Interval(0.005, 0.002, 0.007), 0.01, 0.015) == MORE
     assert verdict(Interval(-0.01, -0.02, -0.002), 0.01, 0.015) == ALIKE
     assert verdict(Interval(0.003, -0.002, 0.009), 0.3, 0.015) == UNDECIDED
-
-
-def test_missing_runs_are_named():
-    found = half_masked()
-    assert len(found.missing) + 2 * len(found.runs) >= 8 - len(found.runs)
-    assert all("--half" in command for command in found.missing)

@@ -1,4 +1,5 @@
-"""A journal of one model is of no use to another, nor to the same one with masked heads."""
+"""A stopped run goes on from its journal, which is of no use to another model, nor to the same one
+with masked heads."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -9,14 +10,21 @@ import pandas as pd
 import pytest
 import torch
 
+from rmutils.attention.ms_poe import MsPoe
+from rmutils.attention.variants import Plain
+from rmutils.book.chapters.failure_modes import FailureConfig, failure_modes
 from rmutils.book.chapters.is_it_causal.experiment import LeadersConfig, leaders_by_length
+from rmutils.book.chapters.masking_sweep import experiment as masking_sweep
+from rmutils.book.chapters.masking_sweep.experiment import SweepConfig, sweep
 from rmutils.book.chapters.share_attention.layer_choice import RecallConfig, recall
+from rmutils.book.experiments.run_costs import CostsConfig, costs
 from rmutils.book.experiments.under_variants import TextsConfig, VariantConfig, measure
+from rmutils.book.experiments.variant_questions import DocumentsConfig
 from rmutils.core.errors import UserError
 from rmutils.evaluation.abilities.evaluate_abilities import GeneralConfig, evaluate_general
 from rmutils.evaluation.abilities.mt_bench import MTBenchConfig, Question, mt_bench
 from rmutils.evaluation.helmet import EvaluateConfig, evaluate
-from rmutils.heads import DetectConfig, detect, mask_heads
+from rmutils.heads import DetectConfig, HeadScores, detect, mask_heads
 from rmutils.heads.masking import scaled_outputs
 from rmutils.models import LanguageModel, load_model
 from rmutils.models.engine.implementations import GROUPED, using
@@ -33,20 +41,43 @@ RUNS: dict[str, Callable[[LanguageModel, Path], object]] = {
         lm, ASKED, ResponseConfig(temperature=0, max_new_tokens=8), path),
     "evaluate": lambda lm, path: evaluate(lm, EvaluateConfig(
         datasets=("labels_coarse",), lengths=(300,), samples=2), journal=path),
-    "abilities": lambda lm, path: evaluate_general(
-        lm, GeneralConfig(samples=3, tasks=("short instructions",)), journal=path).samples,
+    "abilities": lambda lm, path: _abilities(lm, path),
     "mt-bench": lambda lm, path: mt_bench(
-        lm, [Question("1", "math", ("What is 2 + 3?",))], JUDGE, MTBenchConfig(max_new_tokens=6),
-        journal=path),
+        lm, [Question(name, "math", ("What is 2 + 3?",)) for name in "12"], JUDGE,
+        MTBenchConfig(max_new_tokens=6), journal=path),
     "synthesize": lambda lm, path: pd.DataFrame(
         [one for one, _ in zip(synthesize(lm, 1, 0, path), range(2), strict=False)]),
     "variants": lambda lm, path: measure(lm, VariantConfig(
-        needles=None, documents=None, texts=TextsConfig(count=1)), journal=path)["texts"],
+        needles=None, documents=None, texts=TextsConfig(count=2)), journal=path)["texts"],
     "recall": lambda lm, path: recall(lm, RecallConfig(needles=GRID, p=(0.9,)), path)["recall"],
     "leaders": lambda lm, path: leaders_by_length(
         lm, LeadersConfig(cases=GRID, heads=((3, 7),)), journal=path).table,
 }
 FACTORS = {"leaders": 0.7}  # which are told of answers that are found
+OTHERS: dict[str, Callable[[LanguageModel, Path], object]] = {
+    "documents": lambda lm, path: measure(lm, VariantConfig(
+        variant=MsPoe(first_layer=1, order="position_aware"), needles=None, texts=None,
+        documents=DocumentsConfig(lengths=(256,), places=(0, 1), questions=2)),
+        journal=path)["documents"],
+    "costs": lambda lm, path: costs(lm, CostsConfig(
+        length=160, rounds=2, steps=2, variants={"plain": Plain()}), path)["costs"][
+            ["variant", "prefill_work", "kept"]],
+    "failures": lambda lm, path: failure_modes(
+        lm, {"retrieval": [[(3, 7)]], "non-retrieval": [[(1, 0)], [(0, 0)]]},
+        FailureConfig(lengths=(240,), depths=1, draws=2, prompts=2, max_new_tokens=4),
+        path.parent).table,
+    "sweep": lambda lm, path: sweep(
+        lm, HeadScores(np.arange(64).reshape(1, 4, 16) / 500, "m"), SweepConfig(
+            counts=(1,), taus=(0.126,), draws=2, length=160, needles=2, samples=2, short=2,
+            speeches=1, max_new_tokens=4), journal=path).answers,
+}
+
+
+def _abilities(lm, path):
+    found = evaluate_general(lm, GeneralConfig(
+        samples=3, tasks=("short instructions",), passages=2, passage_tokens=20),
+        base=lm, journal=path)
+    return pd.concat([found.samples, found.drift])
 
 
 @pytest.fixture(scope="module")
@@ -54,18 +85,45 @@ def tiny():
     return load_model("tiny-llama", device="cpu")
 
 
-@pytest.mark.parametrize("name", RUNS)
-def test_a_journal_is_of_one_model_as_it_is(tiny, tmp_path, name):
-    run, path = RUNS[name], tmp_path / "journal"
-    whole = run(tiny, path)
-    lines = path.read_bytes()
-    pd.testing.assert_frame_equal(run(tiny, path), whole)
-    assert path.read_bytes() == lines  # which is its own journal
-    with scaled_outputs(tiny, [*np.ndindex(*tiny.shape)], FACTORS.get(name, 0.0)):
-        scaled = run(tiny, None)
-        assert not scaled.equals(whole)
-        pd.testing.assert_frame_equal(run(tiny, path), scaled)
-    pd.testing.assert_frame_equal(run(tiny, path), whole)
+@pytest.fixture
+def read(tiny):
+    """How many tokens the model reads, call by call."""
+    seen = []
+    hook = tiny.model.base_model.register_forward_pre_hook(
+        lambda module, given, named: seen.append((given or [named["input_ids"]])[0].numel()),
+        with_kwargs=True)
+    yield seen
+    hook.remove()
+
+
+@pytest.mark.parametrize("name", RUNS | OTHERS)
+def test_a_journal(tiny, tmp_path, name, read, monkeypatch):
+    """A run that is killed after half of it, in the middle of a line, goes on: what is finished is
+    not asked again, and the result is that of a run that nothing stops. The same model with other
+    outputs finds nothing in it."""
+    monkeypatch.setattr(masking_sweep, "TASKS", ("needle",))
+    monkeypatch.setattr(Transformers, "together", 1)  # what is answered together is asked together
+    run, path, before = (RUNS | OTHERS)[name], tmp_path / "journal", {}
+    whole, asked = run(tiny, path), sum(read)
+    if name != "synthesize":  # which writes more turns than are taken
+        for file in tmp_path.iterdir():
+            before[file] = lines = file.read_bytes().splitlines(keepends=True)
+            file.write_bytes(b"".join(lines[: len(lines) // 2]) + lines[len(lines) // 2][:9])
+        read.clear()
+        pd.testing.assert_frame_equal(run(tiny, path), whole)
+        assert sum(read) < asked or max(map(len, before.values())) == 1
+        for file, lines in before.items():
+            now = file.read_bytes().splitlines(keepends=True)
+            assert len(now) == len(lines) and now[: len(lines) // 2] == lines[: len(lines) // 2]
+        read.clear()
+        pd.testing.assert_frame_equal(run(tiny, path), whole)
+        assert not read
+    if name in RUNS:
+        with scaled_outputs(tiny, [*np.ndindex(*tiny.shape)], FACTORS.get(name, 0.0)):
+            scaled = run(tiny, None)
+            assert not scaled.equals(whole)
+            pd.testing.assert_frame_equal(run(tiny, path), scaled)
+        pd.testing.assert_frame_equal(run(tiny, path), whole)
 
 
 def test_masks_needles_and_other_models(tiny, tmp_path):

@@ -8,8 +8,6 @@ import pytest
 
 from rmutils.book.chapters.training_effect.layer_matched_training import (
     LayerMatchedTraining,
-    layer_matched_training,
-    planned,
     verdict,
 )
 from rmutils.book.experiments.planned_runs import trainings
@@ -24,14 +22,6 @@ def result() -> LayerMatchedTraining:
     """Two seeds of stored runs on tiny-llama stand in for those on SmolLM2."""
     own, control = (trainings("tiny-llama", name)[:2] for name in ("retmask", "non-retrieval-mask"))
     return LayerMatchedTraining(list(zip(own, control, strict=True)), 3)
-
-
-def test_runs_are_those_of_the_main_tables_in_the_order_of_the_plan():
-    assert [(run.config.seed, run.config.strategy) for run in planned(PLAN)[:2]] == [
-        (1, "retmask"), (1, "layer-matched-non-retrieval-mask")]
-    assert len(planned(PLAN)) == 6
-    runs = layer_matched_training().runs
-    assert all(own.artifact.model == "smollm2-135m" for own, _ in runs)
 
 
 def test_the_effect_is_the_mean_difference_over_cases_that_both_solve(result):

@@ -4,7 +4,6 @@ import shlex
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from rmutils.book.chapters.masking_sweep import experiment as module
@@ -15,7 +14,6 @@ from rmutils.core.errors import UserError
 from rmutils.core.paths import NOTEBOOKS
 from rmutils.corpora.niah import load_needles
 from rmutils.corpora.world.samples import Sample
-from rmutils.corpora.world.tasks import TASKS
 from rmutils.evaluation.answers import answer
 from rmutils.evaluation.teaching_card import NEEDLE_FILE
 from rmutils.heads import HeadScores, detect, mask_heads
@@ -135,50 +133,6 @@ def test_tasks_out_of_reach_are_not_swept(llama, monkeypatch):
     assert {*found.answers["task"]} == {"haystack", "next words"}
 
 
-def test_every_task_is_screened(llama, monkeypatch):
-    monkeypatch.setattr(about, "ask", lambda lm, questions, n: pd.DataFrame(
-        {"correct": [0.0] * len(questions)}))
-    table = about.screen(llama, module._samples(llama, SweepConfig(length=900), "test"), 1)
-    assert table["task"].tolist() == [*TASKS, "by heart"]
-    assert table["samples"].tolist() == [5] * len(TASKS) + [15]
-
-
-class Killed(BaseException):
-    pass
-
-
-def test_goes_on_after_a_kill_with_the_same_tables(tiny, cache, monkeypatch, tmp_path):
-    """Killed at the third masking, in the middle of a line; done ones are not done again."""
-    monkeypatch.setattr(module, "TASKS", ("needle",))
-    scores = HeadScores(np.arange(16).reshape(1, 4, 4) / 100, "tiny model")
-    speak, spoken = module.speak, []
-
-    def until_killed(lm, heads, *args, **kwargs):
-        spoken.append(tuple(heads))
-        if len(spoken) == 3:
-            raise Killed
-        return speak(lm, heads, *args, **kwargs)
-
-    monkeypatch.setattr(module, "speak", until_killed)
-    with pytest.raises(Killed):
-        sweep_stored(str(tiny), scores, TINY)
-    with pytest.raises(UserError, match="rmutils run 02_masking_sweep -p model"):
-        sweep_stored(str(tiny), scores, TINY, compute="never")
-    journal, = cache.glob("artifacts/.*.partial/.journal.jsonl")
-    with journal.open("a") as file:
-        file.write('["{\\"policy\\": ')
-    again, artifact = sweep_stored(str(tiny), scores, TINY)
-    assert len(spoken) == len(set(spoken)) + 1 == 1 + 1 + 3 + 3 * 2  # counts 1, 3 and that of tau
-    assert artifact.problems() == [] and not list(artifact.folder.glob(".*"))
-
-    monkeypatch.setenv("RMUTILS_CACHE", str(tmp_path / "another cache"))
-    monkeypatch.setattr(module, "speak", speak)
-    undisturbed, same_name = sweep_stored(str(tiny), scores, TINY)
-    assert same_name.name == artifact.name and same_name.folder != artifact.folder
-    for table in module.TABLES:
-        pd.testing.assert_frame_equal(getattr(again, table), getattr(undisturbed, table))
-
-
 def test_key_depends_on_scores_but_not_on_their_last_bits(tiny):
     scores, keys = np.arange(16).reshape(1, 4, 4) / 100, []
     for values in (scores, scores + 1e-13, scores + 0.01):
@@ -186,15 +140,6 @@ def test_key_depends_on_scores_but_not_on_their_last_bits(tiny):
             sweep_stored(str(tiny), HeadScores(values, "tiny model"), TINY, compute="never")
         keys += [word for word in str(error.value).split() if word.startswith("masking-sweep-")]
     assert keys[0] == keys[1] != keys[2] and len(keys) == 3
-
-
-def test_the_sweeps_of_the_book_are_the_defaults_and_those_of_the_plan():
-    """Random heads of the same layers: 16, and as many as reach each threshold."""
-    both, _, artifacts = module.shown_sweep("smollm2-135m")
-    own, matched = (artifact.manifest["config"] for artifact in artifacts)
-    assert SweepConfig.from_identity(own) == SweepConfig() and matched["counts"] == [16]
-    drawn = {*both.answers.loc[both.answers["policy"] == module.MATCHED, "count"]}
-    assert 16 in drawn and len(drawn) == 3
 
 
 def test_command_gives_the_same_configuration(tiny):

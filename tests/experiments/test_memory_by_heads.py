@@ -9,7 +9,6 @@ from rmutils.book.chapters import memory_by_heads as module
 from rmutils.book.chapters.memory_by_heads import (
     ANYWHERE,
     MATCHED,
-    MEMORY,
     NONE,
     TOP,
     WHOLE,
@@ -62,12 +61,6 @@ def test_the_whole_cache_answers_as_the_model_and_a_window_does_not(tmp_path, mo
     assert tops[0.75] == pytest.approx(0.75 + 0.25 * few, abs=0.01)
     monkeypatch.setattr(module, "_answer", None)  # a finished case is not asked again
     assert memory_needles(lm, CONFIG, journal=tmp_path / "journal").equals(found)
-
-
-def test_the_plan_has_two_models():
-    runs = [*MEMORY.runs().values()]
-    assert [run.model for run in runs] == ["smollm2-135m", "qwen2.5-coder-0.5b"]
-    assert all(run.config.recent == 64 and run.config.skipped == 16 for run in runs)
 
 
 def test_needles_are_counted_by_hand():

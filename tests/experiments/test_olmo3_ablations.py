@@ -20,16 +20,6 @@ PLAN = load_plan("olmo3_ablations")
 ARMS = ["recipe", "no-rex", "natural", "split", "unmasked"]
 
 
-def test_fifteen_runs_in_the_order_of_the_plan():
-    runs = planned(PLAN)
-    assert [(one.arm, one.extension.seed) for one in runs] == [
-        (arm, seed) for seed in (0, 1, 2) for arm in ARMS]
-    asked = runs[-1].extension
-    assert asked.factor == 8 and asked.steps == 48 and asked.methods == ("YaRN, full layers",)
-    assert asked.asked_after("YaRN, full layers") == [0, 6, 12, 24, 48]
-    assert (asked.reach.lengths, asked.reach.texts, asked.reach.seed) == ((5120,), 24, 1)
-
-
 def test_stored_runs_are_collected_and_missing_ones_counted(cache, monkeypatch):
     small = Plan("small", "0123456789abcdef", PLAN.content | {
         "seeds": 1, "arms": {"recipe": "", "unmasked": ""},

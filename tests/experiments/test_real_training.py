@@ -7,11 +7,10 @@ import pandas as pd
 import pytest
 
 from rmutils.book.chapters.training_effect import real_training
-from rmutils.book.chapters.training_effect.real_training import RealTraining, asked_needles
+from rmutils.book.chapters.training_effect.real_training import RealTraining
 from rmutils.book.experiments import planned_runs as planned
 from rmutils.book.experiments import real_tasks
-from rmutils.book.experiments.planned_runs import BEFORE, MATCHED, RETMASK, planned_runs
-from rmutils.book.experiments.real_models import detection, real_models
+from rmutils.book.experiments.planned_runs import BEFORE, MATCHED, RETMASK
 from rmutils.book.experiments.real_tasks import (
     CONTROL,
     TOP,
@@ -28,23 +27,6 @@ from rmutils.heads.scores import HeadScores
 from tests.experiments.test_half_masked import run, scores
 
 PLAN = load_plan("real_models").content
-
-
-def test_grids_are_those_of_the_plan():
-    d, p = detection(real_models()), PLAN["detection"]
-    assert (d.lengths, d.depths, d.max_new_tokens) == (
-        tuple(p["lengths"]), tuple(p["depths"]), p["max_new_tokens"])
-    assert d.needles == PLAN["needles"]["choosing"] and d.needle_set == "facts-literal"
-    asked = asked_needles()
-    assert len(asked.needles) * len(asked.lengths) == 96 and asked.lengths[-1] == 4096
-    configs = planned_runs("qwen2.5-coder-0.5b")
-    assert [(c.strategy, c.seed) for c in configs] == [
-        (arm, seed) for seed in PLAN["retmask"]["seeds"] for arm in PLAN["retmask"]["arms"]]
-    assert {c.detect for c in configs} == {d}
-    assert {c.responses.max_new_tokens for c in configs} == {64}
-    small = planned_runs("smollm2-135m")[0]
-    assert {c.recipe for c in configs} == {small.recipe} and configs[0].source == small.source
-    assert [*real_training.REAL_TRAINING.runs()] == [(c.strategy, c.seed) for c in configs]
 
 
 def test_states(monkeypatch):
@@ -163,11 +145,6 @@ def test_what_is_missing_is_named(monkeypatch):
     found = real_training.real_training()
     assert len(found.missing) == 4 and not found.outcomes
     assert all(c.startswith("rmutils retmask qwen2.5-coder-0.5b") for c in found.missing)
-
-
-def test_results_of_a_training_can_be_looked_up_without_its_weights():
-    with pytest.raises(NotStored):
-        real_training.needles("train-0123456789abcdef")
 
 
 def test_abilities_without_programs_are_found(monkeypatch):

@@ -13,11 +13,9 @@ from rmutils.book.chapters.redirect_heads.experiment import (
     MATCHED,
     MOVED,
     PLAIN,
-    REDIRECT,
     TOP,
     RedirectConfig,
     conditions_of,
-    part_of,
     redirected_answers,
 )
 from rmutils.book.chapters.redirect_heads.texts import contradictions, prompts
@@ -127,10 +125,3 @@ def test_what_an_answer_follows(lm):
     for said, which in ((f"In {a}.", "0"), (f"it is {b.upper()}", "1"), (f"{a} or {b}", "both"),
                         ("I do not know.", "neither")):
         assert text.follows(said) == which
-
-
-def test_the_plan_has_three_parts_of_each_model():
-    parts = [(run.model, part_of(run)) for run in REDIRECT.runs().values()]
-    assert len(parts) == len({*parts}) == 12
-    assert all(run.config.pairs == (42 if part_of(run) == "contradictions" else 18)
-               for run in REDIRECT.runs().values())

@@ -19,7 +19,6 @@ from rmutils.book.chapters.redirect_heads.findings import (
     primary,
     rates,
 )
-from rmutils.book.chapters.redirect_heads.plots import followed, name_of, rates_table
 
 PAIRS = 8
 
@@ -85,24 +84,3 @@ def test_texts_that_the_plain_model_fails(table, monkeypatch):
     assert np.unique(failed("a")["pair"]).tolist() == [6]
     shown = results.recovered_table()
     assert shown.loc[0, "heads that copy"] == 100 and shown.loc[0, "difference"] == "too few"
-
-
-def test_figure_and_tables_name_all_conditions(table):
-    axes, = followed({"a": table}).axes
-    assert [label.get_text() for label in axes.get_yticklabels()] == [
-        "no heads", "4 other heads,\nsame layers", "4 heads by copy score"]
-    assert name_of(pd.Series({"policy": TOP, "count": 1, "score": "copy"})) == (
-        "1 head by copy score")
-
-
-def test_shipped_results_are_read():
-    shown = rates_table("contradictions")
-    assert {*shown["model"]} >= {"smollm2-135m", "gemma3-270m", "qwen2.5-coder-0.5b"}
-    table = primary(results.stored().answers)
-    assert (table["pairs"] == 42).all() and (table["p_holm"] < 0.05).all()
-
-
-def test_each_model_is_shown_with_the_fewest_heads_that_have_a_control():
-    heads = {model: {*table.loc[table["policy"] != PLAIN, "count"]}
-             for model, table in results.fewest().items()}
-    assert heads == {"smollm2-135m": {5}, "gemma3-270m": {1}, "qwen2.5-coder-0.5b": {20}}

@@ -25,7 +25,6 @@ from rmutils.book.chapters.share_attention.layer_choice import (
     square,
 )
 from rmutils.book.chapters.share_attention.savings_curves import look_up
-from rmutils.book.experiments import run_costs as costs_module
 from rmutils.book.experiments.run_costs import CostsConfig, costs, seconds_by_part
 from rmutils.book.experiments.under_variants import VariantConfig, measure
 from rmutils.book.experiments.variant_questions import DocumentsConfig
@@ -100,19 +99,6 @@ def test_parts_of_the_time_are_those_that_a_variant_has(lm):
     assert found.loc["plain", "fused attention"] > 0 == found.loc["plain", "softmax"]
     assert found.loc["own", "softmax"] > 0 == found.loc["own", "fused attention"]
     assert (found["linear layers"] > 0).all() and found.loc["own", "products of attention"] > 0
-
-
-def test_a_stopped_measurement_goes_on(lm, tmp_path, monkeypatch):
-    first = costs(lm, COSTS, tmp_path / "journal")["costs"]
-    lines = (tmp_path / "journal").read_text().splitlines()
-    (tmp_path / "journal").write_text("\n".join(lines[:-2]) + "\n")
-    done, measured = [], costs_module._measured
-    monkeypatch.setattr(costs_module, "_measured",
-                        lambda *given: done.append(given) or measured(*given))
-    again = costs(lm, COSTS, tmp_path / "journal")["costs"]
-    assert len(done) == 2 and (first["prefill_seconds"] > 0).all()
-    pd.testing.assert_frame_equal(again[:-2], first[:-2])
-    assert again["prefill_work"].equals(first["prefill_work"])
 
 
 def test_recall_is_that_of_the_methods_themselves(lm):

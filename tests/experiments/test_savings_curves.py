@@ -1,6 +1,5 @@
 """Lines and figures of what is saved, worked out by hand."""
 
-import numpy as np
 import pandas as pd
 import pytest
 
@@ -14,7 +13,6 @@ from rmutils.book.chapters.share_attention.savings_curves import (
     same_as,
     tokens_kept,
 )
-from rmutils.book.figures.variant_figures import maps, panels
 from rmutils.stats import expansion
 
 
@@ -64,23 +62,3 @@ def test_same_answers_by_hand():
                                        "response": ["x", "y", "x", "y", "x", "z"]}),
               "texts": pd.DataFrame({"variant": ["plain", "a", "b"], "nats": [1, 1, 1.0001]})}
     assert same_as(tables, "a") == (3, 3) and same_as(tables, "b") == (1, 3)
-
-
-def test_figures_show_what_they_are_given():
-    part = pd.DataFrame({"line": ["a", "a", "b"], "x": [1, 0, 2], "value": [0.2, 0.4, 0.6],
-                         "low": [0.1, 0.3, 0.6], "high": [0.5, 0.4, 0.9]})
-    figure = panels({"share": part, "time": part.assign(value=part["value"] * 9, high=9)}, "layer",
-                    base={"share": (0.7, 0.6, 0.8)}, ticks={0: "none", 2: "all"}, columns=2)
-    share, time = figure.axes
-    dotted, a, *_ = (line.get_xydata() for line in share.get_lines())
-    assert dotted[:, 1].tolist() == [0.7, 0.7] and a.tolist() == [[0, 0.4], [1, 0.2]]
-    first, second = share.collections
-    np.testing.assert_allclose(first.get_segments(), [[[0, 0.3], [0, 0.4]], [[1, 0.1], [1, 0.5]]])
-    assert second.get_segments()[0][:, 1].tolist() == pytest.approx([0.6, 0.9])
-    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["plain", "a", "b"]
-    assert [text.get_text() for text in share.get_xticklabels()] == ["none", "all"]
-    assert share.get_ylim()[1] < 1.1 and time.get_ylim()[1] > 9
-    weights = np.arange(12).reshape(3, 2, 2) / 12
-    shown = [axes for axes in maps(weights, [2, 0], columns=4).axes if axes.images]
-    assert [axes.get_title() for axes in shown] == ["head 2", "head 0"]
-    assert shown[0].images[0].get_array().tolist() == weights[2].tolist()

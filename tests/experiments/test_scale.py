@@ -25,7 +25,7 @@ from rmutils.book.chapters.scale.step_costs import (
     training,
     writing,
 )
-from rmutils.book.chapters.scale.work import MACHINES, Machine
+from rmutils.book.chapters.scale.work import Machine
 from rmutils.core.errors import UserError
 from tests.conftest import FAMILIES, make_lm
 
@@ -254,12 +254,3 @@ def test_reading_times_are_of_the_texts_asked_for(llama):
     assert (times["seconds"] > 0).all()
     for length, size in times.groupby("length")["cache"].first().items():
         assert size == memory.cache(Shape.of(llama.model.config), length, each=4)
-
-
-def test_a_second_gpu_is_needed_where_the_first_is_full():
-    """What breaks first for 70 billion weights: they alone are more than one accelerator holds."""
-    assert memory.weights(BIG) > MACHINES["h100"].memory
-    assert memory.weights(BIG) < 2 * MACHINES["h100"].memory
-    per_token = memory.cache(BIG, 1)
-    assert per_token == 2 * 80 * 8 * 128 * 2
-    assert memory.stored_attention(BIG, 131072, "all") == 4 * 80 * 64 * 131072**2

@@ -37,16 +37,6 @@ CONFIG = DESIGNS[0].changed({
         "detect": DetectConfig(lengths=(128,), depths=(0.5,), needles=3, max_new_tokens=8)})})
 
 
-def test_the_plan_is_what_is_run():
-    runs, seeds = planned(PLAN), PLAN.content["seeds"]
-    assert len(DESIGNS) == 10 and len(runs) == 10 * (1 + 2 * seeds) and seeds >= 3
-    assert [(run.arm, run.retmask.seed) for run in runs[:5]] == [
-        (BEFORE, 0), (RETMASK, 0), (RETMASK, 1), (RETMASK, 2), (BEFORE, 0)]
-    assert {run.arm for run in runs[40:]} == {MATCHED}
-    assert [len(run.kept) for run in DESIGNS] == PLAN.content["designs"]["kept"]
-    assert all(set(run.kept) <= set(run.retrieval) for run in DESIGNS)
-
-
 def test_a_design_is_the_model_with_silent_and_scaled_heads(cache, monkeypatch):
     """Its weights are the model's, but for the queries of ten heads and the outputs of two."""
     factors = []

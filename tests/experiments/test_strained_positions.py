@@ -10,11 +10,13 @@ from rmutils.attention.variants import PLAIN
 from rmutils.book.chapters.ms_poe import experiment as strained_positions
 from rmutils.core.experiment import load_plan
 from rmutils.models.engine.implementations import using
+from tests.conftest import two_families
 
 PLAN = load_plan("ms_poe")
 PLACES = PLAN.content["needles"]["depths"]
 
 
+@two_families
 @pytest.mark.parametrize(("name", "ratios"), [
     ("1 to 1.5", [1, 1.5]), ("all 1.25", [1.25, 1.25]), ("1.5 to 1", [1.5, 1]),
     ("1 or 1.5", [1, 1.5]), ("8 to 16", [8, 16])])
@@ -25,12 +27,6 @@ def test_variants_by_name(lm, name, ratios):
     assert [found[0].item(), found[-1].item()] == pytest.approx(ratios)
     assert len({round(one, 4) for one in found.tolist()}) == (
         1 if "all" in name else 2 if "or" in name else 4)
-
-
-def test_all_planned_variants_are_known(lm):
-    for config in strained_positions.planned(PLAN):
-        for name in config.variants:
-            strained_positions.variant(name, lm, config.trained, config.yarn)
 
 
 def needles(found):
@@ -74,6 +70,7 @@ def test_scores_by_distance_of_a_single_content(lm):
                                rtol=1e-3, atol=1e-3)
 
 
+@two_families
 def test_the_bound_starts_at_one_and_falls(lm):
     bound = strained_positions.bound_of_decay(inverse_frequencies(lm.model, 0), [0, 50, 2000])
     assert bound[0] == pytest.approx(1) and bound[0] > bound[1] > bound[2]

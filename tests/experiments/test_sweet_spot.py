@@ -68,25 +68,3 @@ def test_tau_selects_that_many(scores):
         if count < 32:
             assert len(scores.select(tau=above)) == count + 1
             assert len(scores.select(tau=(above + up_to) / 2)) == count
-
-
-def test_tables(falling, rising, scores):
-    both = pd.concat([falling, falling.assign(policy="non-retrieval")])
-    table = spot.read_off({"haystack": both, "repetition": rising}, scores).set_index("measure")
-    assert table.loc["haystack"].tolist() == [
-        "8 (25.0 % of heads, τ 0.230 to 0.240)", "16 (50.0 % of heads, τ 0.150 to 0.160)", "8"]
-    assert table.loc["repetition", "worse from"].startswith("16 (50.0 %")
-    assert table.loc["repetition"].isna().tolist() == [False, True, True]
-
-    wide = falling.assign(value=1.0)  # never collapses: from 8 on
-    shares = {"haystack": falling, "tasks": wide, "by heart": falling.assign(change_high=0.0)}
-    yes, few, many, survives = spot.YES, spot.FEWER, spot.MORE, spot.OPEN
-    for tau, inside in ((0.24, [yes, survives, "none", yes]), (0.25, [few, few, "none", few]),
-                        (0.235, [yes, survives, "none", yes]),
-                        (0.2, [many, survives, "none", many])):
-        table = spot.verdicts(shares, rising, scores, tau)
-        assert table["inside"].fillna("none").tolist() == inside, tau
-    assert table["τ in use"].eq("0.2 (12 heads)").all()
-    assert table["heads"][1] == (
-        "from 8 (25.0 % of heads, τ 0.230 to 0.240) on: no upper end was found")
-    assert table["heads"].isna().tolist() == [False, False, True, False]

@@ -1,6 +1,5 @@
 """The model card of a teaching model: what counts as right, and what stands in the card."""
 
-import pandas as pd
 import pytest
 
 from rmutils.corpora.world import World
@@ -9,8 +8,6 @@ from rmutils.corpora.world.samples import Sample
 from rmutils.corpora.world.tasks import TASKS, task
 from rmutils.evaluation import teaching_card as teaching_models
 from rmutils.evaluation.answers import is_right
-from rmutils.evaluation.teaching_card import write_card
-from rmutils.models.teaching import RECIPES
 
 
 def words(text: str) -> int:
@@ -56,30 +53,3 @@ def test_what_is_wanted(row, wanted, reached):
     """A difference from zero has to be shown by its interval."""
     assert row[:2] not in teaching_models.WANTED or wanted
     assert teaching_models._judge(row) == (wanted, reached)
-
-
-@pytest.mark.parametrize("name", RECIPES)
-def test_card(name, tmp_path):
-    scores = pd.DataFrame({
-        "measure": ["needles found", "heads at or above tau", "needles found"],
-        "condition": ["512 tokens", "share", "512 tokens, asked plainly"],
-        "value": [0.5, 0.125, 0.75], "low": [0.4, 0.1, 0.7], "high": [0.6, 0.15, 0.8],
-        "samples": [200, 180, 200], "wanted": [">= 0.95", "<= 0.2", ""],
-        "reached": ["no", "yes", ""]})
-    (tmp_path / "training.csv").write_text(
-        "step,length,answer_loss,prompt_loss,seconds\n0,64,6,6,1.0\n1,64,2,4,120.0\n")
-    write_card(name, tmp_path, scores)
-    card = (tmp_path / "README.md").read_text()
-    recipe = RECIPES[name]
-    assert card.startswith("---\nlicense: apache-2.0\n") and f"\n# {name}\n" in card
-    assert f"seed {recipe.seed}," in card and "; 2 minutes here" in card and "4.000" in card
-    assert ("windows of" in card) == (recipe.family == "olmo3")
-    assert ("enable_thinking" in card) == (recipe.family == "qwen3")
-    assert "- needles found (512 tokens): 0.500, wanted >= 0.95" in card
-    assert "- heads" not in card  # which are as wanted
-    assert "0.750 of the same needles are found instead of 0.500" in card
-    assert "| needles found | 512 tokens | 0.500 | 0.400 to 0.600 | 200 | >= 0.95 | no |" in card
-    kept = pd.read_csv(tmp_path / "scores.csv", keep_default_na=False)
-    pd.testing.assert_frame_equal(kept, scores)
-    write_card(name, tmp_path, scores[1:])
-    assert "It reaches all that was wanted of it." in (tmp_path / "README.md").read_text()

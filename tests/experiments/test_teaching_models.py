@@ -6,7 +6,7 @@ from statistics import mean
 import pytest
 
 from rmutils.corpora.world import World
-from rmutils.corpora.world.knowledge import ON_TOPIC, instruction, instructions
+from rmutils.corpora.world.knowledge import instruction, instructions
 from rmutils.evaluation.teaching_card import Fluency, has_sentences, on_topic
 
 SPLITS = ("train", "held_out")
@@ -78,23 +78,8 @@ def test_lists_have_no_sentences():
         assert found == {expected}
 
 
-@pytest.mark.parametrize("split", SPLITS)
-def test_topics(split):
-    """Right answers keep to the topic; answers to other instructions rarely hit it by chance."""
-    samples = [s for s in instructions(2000, "unseen", split) if s.kind in ON_TOPIC]
-    assert all(on_topic(s, s.answer) for s in samples)
-    others = random.Random(0).sample(samples, len(samples))
-    assert mean(on_topic(s, o.answer) for s, o in zip(samples, others, strict=True)) < 0.2
-
-
 def test_topics_by_hand():
     stories = (instruction(World(i), "story") for i in range(1000))
     baker = next(story for story in stories if story.golds == ("baker",))
     assert on_topic(baker, "There is an Oven.") and not on_topic(baker, "There is a loom.")
     assert not on_topic(baker, "")
-
-
-def test_no_topic():
-    sample = instruction(World(0), "greet")
-    with pytest.raises(ValueError, match="greet"):
-        on_topic(sample, sample.answer)

@@ -7,8 +7,10 @@ import torch
 
 from rmutils.book.chapters.the_method import train_on_one_pair
 from rmutils.evaluation.answers import log_probabilities
+from tests.conftest import two_families
 
 
+@two_families
 def test_training_on_one_pair_starts_at_log_2_and_follows_equation_5(lm):
     pair = {"prompt_ids": [[5, 6, 7]], "chosen_ids": [[8, 9]], "rejected_ids": [[10, 11, 12]]}
     before = {name: weight.clone() for name, weight in lm.model.state_dict().items()}

@@ -1,27 +1,20 @@
 """Measurements against other ways to the same numbers; stored, resumed and compared."""
 
-import shlex
 
 import pandas as pd
 import pytest
 import torch
-from typer.testing import CliRunner
 
-from rmutils.__main__ import app
-from rmutils.attention import variants as module
 from rmutils.attention.ms_poe import MsPoe
 from rmutils.attention.select_attention import Select
 from rmutils.attention.sharing_plans import calibration_prompts
-from rmutils.attention.variants import Plain
 from rmutils.book.experiments.sweep_questions import KNOWN_TOKENS
 from rmutils.book.experiments.under_variants import (
     TextsConfig,
     VariantConfig,
     changes,
-    compare_stored,
     levels,
     measure,
-    measure_stored,
 )
 from rmutils.book.experiments.variant_questions import DocumentsConfig, document_questions
 from rmutils.core.errors import UserError
@@ -30,7 +23,7 @@ from rmutils.heads import DetectConfig, mask_heads
 from rmutils.models import load_model
 from rmutils.models.language_model import passages
 
-GRID = DetectConfig(lengths=(160, 256), depths=(0.0, 1.0), needles=3, max_new_tokens=24)
+GRID = DetectConfig(lengths=(160, 256), depths=(1.0,), needles=2, max_new_tokens=24)
 SMALL = VariantConfig(
     needles=GRID, documents=DocumentsConfig(lengths=(256,), places=(0, 0.5, 1), questions=3),
     texts=TextsConfig(count=2, tokens=48))
@@ -121,53 +114,6 @@ def test_sharing_is_calibrated_on_other_questions(teaching):
 def test_refused(teaching, changed, message):
     with pytest.raises(UserError, match=message):
         measure(teaching, SMALL.model_copy(update=changed))
-
-
-class Killed(BaseException):
-    pass
-
-
-def test_goes_on_after_a_kill_with_the_same_tables(tiny, cache, monkeypatch, tmp_path):
-    """Killed at the fourth answer, in the middle of a line; given ones are not asked again."""
-    config = TINY.model_copy(update={"variant": MsPoe(first_layer=1, order="position_aware")})
-    generate, asked = module.generate, []
-
-    def until_killed(lm, prompts, **kwargs):
-        asked.append(tuple(map(tuple, prompts)))
-        if len(asked) == 4:
-            raise Killed
-        return generate(lm, prompts, **kwargs)
-
-    monkeypatch.setattr(module, "generate", until_killed)
-    with pytest.raises(Killed):
-        measure_stored(str(tiny), config)
-    journal, = cache.glob("artifacts/.*.partial/.journal.jsonl")
-    with journal.open("a") as file:
-        file.write('["documents ')
-    again, artifact = measure_stored(str(tiny), config)
-    assert len(asked) == len(set(asked)) + 1 == 5
-    assert artifact.problems() == [] and not list(artifact.folder.glob(".*"))
-    monkeypatch.setenv("RMUTILS_CACHE", str(tmp_path / "another cache"))
-    undisturbed, same = measure_stored(str(tiny), config)
-    assert same.name == artifact.name and {*again} == {*undisturbed} == {"documents", "texts"}
-    for name, table in again.items():
-        pd.testing.assert_frame_equal(table, undisturbed[name])
-
-
-def test_what_is_missing_is_named_and_its_command_makes_it(tiny):
-    variants = {"plain": Plain(), "wide": MsPoe(s_min=1, s_max=8, first_layer=0)}
-    measure_stored(str(tiny), TINY)
-    found = compare_stored(str(tiny), variants, TINY, compute="never")
-    assert {*found.tables["texts"]["variant"]} == {"plain"} and len(found.artifacts) == 1
-    command, = map(shlex.split, found.missing)
-    assert command[:3] == ["rmutils", "variants", "answers"]
-    done = CliRunner().invoke(app, command[1:])
-    assert done.exit_code == 0, done.output
-    both = compare_stored(str(tiny), variants, TINY, compute="never")
-    assert not both.missing and str(both.artifacts[1].folder) in done.output
-    assert both.artifacts[1].manifest["command"] == shlex.join(command)
-    texts = both.tables["texts"].set_index("variant")["nats"]
-    assert texts["plain"].tolist() != texts["wide"].tolist()
 
 
 def test_a_change_of_shares_is_no_larger_than_one():

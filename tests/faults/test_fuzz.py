@@ -51,7 +51,7 @@ from tests.evaluation.abilities.test_harness import KNOWN
 from tests.evaluation.helmet import helmet_files
 from tests.faults.damage import SCALARS, VALUES, damaged, damaged_further
 
-FILES = int(os.environ.get("RMUTILS_FUZZ", "60"))
+FILES = int(os.environ.get("RMUTILS_FUZZ", "30"))
 PACKAGE = str(paths.ROOT / "rmutils")
 SECONDS, MEMORY = 10, 500_000
 """A reader that takes longer hangs; and one that takes more KiB takes too much."""

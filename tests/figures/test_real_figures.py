@@ -1,16 +1,12 @@
 """What is drawn of the real models is what was found."""
 
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 
 from rmutils.book.experiments.masked_needles import ANYWHERE, COPY, MATCHED, TOP, WHOLE
-from rmutils.book.figures import head_maps
-from rmutils.book.figures.real_figures import how_asked, needles_by, needles_left_figure
+from rmutils.book.figures.real_figures import needles_by, needles_left_figure
 from rmutils.book.figures.style import drawn_data
-from rmutils.core.experiment import Plan
-from rmutils.heads.scores import HeadScores
 
 
 def shares(model, score=COPY, needle_set="facts-literal"):
@@ -45,19 +41,3 @@ def test_rows_are_scores_or_sets():
     sets = pd.concat([shares("m"), shares("m", needle_set="other")]).query("count != 1")
     data = drawn_data(needles_by(sets, "set", {"other": "another"}))
     assert (data["series"] == "whole model").sum() == 2  # a dot and its interval
-
-
-def test_maps_say_how_many_heads_reach_tau():
-    cases = pd.DataFrame({"needle": [0], "success": [True]})
-    detections = {name: HeadScores(np.array([values]), name, np.array([0]), cases)
-                  for name, values in (("a", [[0.5, 0.1]]), ("b", [[0.0996, 0.2], [0, 0]]))}
-    titles = [axes.get_title() for axes in head_maps(detections, 0.1).axes[:2]]
-    assert titles == ["a\n2 of 2", "b\n1 of 4"]
-
-
-def test_one_fold_says_how_it_was_asked():
-    made = SimpleNamespace(name="r-1", manifest={
-        "facts": {"plan": "old"}, "command": "rmutils x", "environment": {"hardware": "a GPU"}})
-    shown = how_asked(Plan("real_models", "new", {}), [made, made], {"controls": "two < three"})
-    for text in ("two &lt; three", "made by plan old, not by new", "rmutils x", "a GPU"):
-        assert text in shown.data

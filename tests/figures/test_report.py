@@ -1,7 +1,6 @@
 """What the pages show: foreign text never becomes markup, and results say where they come from."""
 
 import io
-import json
 from html.parser import HTMLParser
 
 import pandas as pd
@@ -10,8 +9,6 @@ from IPython.core.formatters import DisplayFormatter
 
 from rmutils.book.figures.report import (
     comparisons,
-    made_by,
-    made_from,
     number,
     quote,
     say,
@@ -22,7 +19,6 @@ from rmutils.book.figures.report import (
 )
 from rmutils.book.figures.training_figures import verdict_strip
 from rmutils.book.verdicts import VERDICTS
-from rmutils.core.results import Artifact
 from rmutils.corpora.niah import Needle, NiahCase
 
 EVIL = "<script>alert('x')</script> & <b>bold</b> \"quoted\""
@@ -96,15 +92,6 @@ def test_the_box_of_findings_has_few_and_no_markup_of_others():
             what_we_found("Why?", *findings)
 
 
-def test_headings_within_a_table():
-    frame = pd.DataFrame({"n": [1, 3, 2], EVIL: [EVIL, "<tr>", EVIL]})  # rows of one come together
-    shown = table(frame, "c", by=EVIL).data
-    page = Reader(table(frame, "c", by=EVIL))
-    assert page.tags.count("tr") == 1 + 3 + 2 and page.tags.count("td") == 3
-    places = [shown.index(part) for part in ("&lt;b&gt;", "<td>1", "<td>2", "&lt;tr&gt;", "<td>3")]
-    assert places == sorted(places) and page.text["th"].split() == f"n{EVIL}<tr>".split()
-
-
 def test_side_by_side_shows_each_text_whole_and_marks_what_differs():
     first = f"Alvin Erbeck lives\n in {EVIL} now."
     same, other, cut = first, f"Alvin Erbek lives\n in {EVIL} again, {EVIL}", "Alvin lives now."
@@ -146,29 +133,6 @@ def test_a_share_and_the_same_in_percent_are_rounded_alike(thousandths):
     assert round(100 * float(share.split(" ")[0])) == int(percent.split(" ")[0])
 
 
-@pytest.fixture
-def artifact(tmp_path):
-    manifest = {
-        "config": {"lengths": [256, 512, 768, 1024, 1280], "depths": [0, 0.1, 0.5], "word": EVIL},
-        "command": "rmutils detect some-model --lengths 256,512", "facts": {"case_seconds": 600},
-        "seconds": 3, "environment": {
-            "hardware": "2 cores", "packages": {"torch": "2.13.0"}, "commit": None,
-            "created": "2026-01-01T00:00:00+00:00"}}
-    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
-    return Artifact(tmp_path)
-
-
-def test_made_by_says_how(artifact):
-    page = Reader(made_by(artifact))
-    assert not {"script", "b"} & {*page.tags}
-    for said in ("rmutils detect some-model --lengths 256,512", "10 min", "2 cores", "torch 2.13.0",
-                 "computed here", "lengths = 256, 512 ... 1280 (5)", "depths = [0, 0.1, 0.5]",
-                 EVIL):
-        assert said in page.text["dl"]
-    shown = Reader(made_from(["data/a.csv"], "rmutils paper tables")).text["dl"]
-    assert "data/a.csv" in shown and "rmutils paper tables" in shown
-
-
 def test_comparisons_keep_the_printed_digits_and_escape_text():
     findings = pd.DataFrame({
         "what": ["<b>cell</b>", "name"], "value_a": [48.6814285, "A & B"],
@@ -184,10 +148,6 @@ def test_comparisons_keep_the_printed_digits_and_escape_text():
     assert "<b>cell" not in shown
     assert "<td>0<small>" in comparisons(
         findings.assign(difference=-0.00001).head(1), "rounds to zero").data
-
-
-def test_a_number_without_an_interval():
-    assert number(3.14159) == number(3.14159, float("nan"), float("nan")) == "3.14"
 
 
 def test_an_empty_sentence_shows_nothing():

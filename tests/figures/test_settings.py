@@ -4,9 +4,7 @@ import pytest
 
 from rmutils.book.figures.report import settings
 from rmutils.core.config import Config
-from rmutils.heads import DetectConfig
 from rmutils.paper import load_text_numbers
-from rmutils.preference.responses import ResponseConfig
 from rmutils.training import RECIPES
 
 
@@ -54,10 +52,3 @@ def test_what_is_said_to_be_the_papers_is():
     table = settings(paper=recipe)
     said = set(table.loc[table["set_by"] == "paper", "setting"])
     assert said == {*printed} - {"first beta"} | {"objective", "thinking"}  # these are no numbers
-
-
-@pytest.mark.parametrize("config", [RECIPES["paper"], ResponseConfig(), DetectConfig()])
-def test_every_setting_is_explained(config):
-    table = settings(value=config)
-    assert list(table["setting"]) == list(type(config).model_fields)
-    assert table["words"].str.len().min() > 10

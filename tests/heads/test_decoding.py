@@ -11,6 +11,7 @@ from rmutils.heads.score_kinds import kind_of
 from rmutils.models import load_model
 from rmutils.models.engine import drafts
 from rmutils.models.engine.caches import Trunk
+from tests.conftest import two_families
 from tests.heads.test_detection import slow_answer
 
 STEPS = 8
@@ -96,6 +97,7 @@ def test_passes_get_narrow_where_drafts_fail():
     assert windows[0] == (8, 1) and windows[4] == (2, 2) and windows[-1] == (8, 1)
 
 
+@two_families
 def test_drafts_half_wrong_change_nothing(lm, monkeypatch, passes):
     """Rows accept different numbers, and what was read in vain leaves no trace: tokens and rows are
     those of a model that reads everything again, also with a stop, and the last step, inside a

@@ -11,7 +11,6 @@ from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 from rmutils import wrap
 from rmutils.attention.decoding import Answer, capturing, decode
 from rmutils.core.errors import UserError
-from rmutils.core.journal import Journal
 from rmutils.core.paths import CORPORA, HAYSTACK, NEEDLES
 from rmutils.corpora.niah import NiahBuilder, load_haystacks, load_needles
 from rmutils.heads import DetectConfig, HeadScores, detect, detection, success_rate
@@ -134,24 +133,6 @@ def test_counts_by_hand():
 def every_case_counts(monkeypatch):
     """Let answers of random models count as successes, so that there is something to collect."""
     monkeypatch.setattr(detection, "SUCCESS_ROUGE", -1.0)
-
-
-def test_goes_on_after_a_kill(llama, tmp_path, every_case_counts, monkeypatch):
-    """Finished cases are not run again, lines half-written or spoiled are dropped, the result is
-    the same."""
-    whole = detect(llama, GRID)
-    journal = tmp_path / "journal.jsonl"
-    detect(llama, GRID, journal=journal)
-    lines = journal.read_text().splitlines(keepends=True)
-    journal.write_text("".join([*lines[:4], "\0" * 40 + "\n", *lines[5:11]]) + lines[11][:40])
-    seen = []
-    record = detection._record
-    monkeypatch.setattr(detection, "_record", lambda *a: seen.append(a[1].id) or record(*a))
-    again = detect(llama, GRID, journal=journal)
-    assert len(seen) == 18 - 10
-    np.testing.assert_array_equal(again.runs, whole.runs)
-    assert again.cases["case"].tolist() == whole.cases["case"].tolist()
-    assert len(Journal(journal)) == 18
 
 
 def test_an_answer_that_never_counts_is_refused(llama, tmp_path):

@@ -7,8 +7,10 @@ import torch
 from rmutils.book.chapters.preliminaries.experiment import answer_case, attention_rows, trace
 from rmutils.corpora.niah import NiahBuilder, load_haystacks, load_needles
 from rmutils.heads.copy_score import copy_counts
+from tests.conftest import two_families
 
 
+@two_families
 def test_trace_ends_at_the_count(lm):
     case = NiahBuilder(lm, load_haystacks()).build(0, load_needles()[0], 300, 0.5)
     everything = (0, len(case.input_ids))  # random models do not find needles: count all copies

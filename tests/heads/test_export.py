@@ -12,6 +12,7 @@ import rmutils
 from rmutils.core.errors import UserError
 from rmutils.heads import export_masked, mask_heads
 from rmutils.models import LanguageModel, load_model
+from tests.conftest import two_families
 
 IDS = torch.arange(100, 160)[None]
 HEADS = [(2, 3), (0, 1), (2, 0)]
@@ -72,6 +73,7 @@ def test_loads_as_the_masked_model(lm, tmp_path):
         "how": "zero", "rmutils": rmutils.__version__}
 
 
+@two_families
 @pytest.mark.parametrize("how", ["mean", "query"])
 def test_other_ablations_are_plain_checkpoints_too(lm, tmp_path, how):
     """transformers alone computes what the masked model does; layers without masked heads are as

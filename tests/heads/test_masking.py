@@ -16,6 +16,7 @@ from rmutils.heads.masking import (
     mask_heads,
     scaled_outputs,
 )
+from tests.conftest import two_families
 
 IDS = torch.arange(100, 160)[None]
 HEADS = [(0, 1), (2, 0), (2, 3), (3, 2)]
@@ -68,6 +69,7 @@ def test_same_as_zeroed_outputs(lm):
     assert (found - logits(lm)).abs().max() > 0.1
 
 
+@two_families
 def test_weights_come_back_after_an_exception(lm):
     before = weights(lm)
     with pytest.raises(ZeroDivisionError), mask_heads(lm, HEADS):
@@ -76,6 +78,7 @@ def test_weights_come_back_after_an_exception(lm):
     assert_unchanged(lm, before)
 
 
+@two_families
 def test_scaled_outputs_lie_on_the_line_between_masked_and_whole(lm):
     """In what a layer's attention writes; the weights come back, also after an exception."""
     before, size = weights(lm), lm.shape[1]
@@ -89,6 +92,7 @@ def test_scaled_outputs_lie_on_the_line_between_masked_and_whole(lm):
     assert_unchanged(lm, before)
 
 
+@two_families
 def test_nested(lm):
     """The inner mask shares a head with the outer one, which stays masked."""
     before = weights(lm)

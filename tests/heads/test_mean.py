@@ -10,6 +10,7 @@ from rmutils.core.paths import CORPORA
 from rmutils.corpora.niah import load_haystacks
 from rmutils.heads import masking
 from rmutils.heads.masking import mask_heads
+from tests.conftest import two_families
 from tests.heads.test_masking import HEADS, assert_same, assert_unchanged, logits, weights
 
 
@@ -81,6 +82,7 @@ def test_means_are_over_sixteen_passages_and_are_added_to_what_is_written(llama)
     assert attention.o_proj.bias is None
 
 
+@two_families
 def test_nested_and_after_an_exception(lm, monkeypatch):
     """A head that is off stays off: what it no longer writes has a mean of zero."""
     monkeypatch.setattr(masking, "CALIBRATION", (2, 16))

@@ -120,7 +120,7 @@ def slow_patching(lm, case, tokens, heads):
     return found
 
 
-@pytest.mark.parametrize("name", ["tiny-llama", "tiny-qwen3", "tiny-olmo3"])
+@pytest.mark.parametrize("name", ["tiny-llama", "tiny-olmo3"])
 def test_scores_are_those_of_loops(name):
     """Families, sliding windows and grouped queries; rows of several lengths in a batch."""
     lm = load_model(name, device="cpu")

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from rmutils.heads import mask_heads
+from tests.conftest import two_families
 
 N = 60
 IDS = torch.arange(100, 100 + N)[None]
@@ -70,6 +71,7 @@ def test_masked_heads_write_the_mean_of_values(lm):
                                    atol=1e-5)
 
 
+@two_families
 def test_same_token_by_token(lm):
     """Behind a cache too a head sees all tokens alike."""
     with mask_heads(lm, HEADS, "query"), torch.inference_mode():
@@ -80,6 +82,7 @@ def test_same_token_by_token(lm):
                                atol=1e-4 * whole.abs().max().item())
 
 
+@two_families
 def test_nested_and_after_an_exception(lm):
     """The inner mask shares heads with the outer one, which stay masked."""
     usual = logits(lm)

@@ -261,14 +261,9 @@ GOOD = {"0-0": [0.1, 0.2], "0-1": [0.3, 0], "1-0": [1, 1], "1-1": [0, 0]}
 
 @pytest.mark.parametrize("text, message", [
     ("{", "not head scores"),
-    ("[1, 2]", "not head scores"),
-    ("{}", "not head scores"),
-    ('"text"', "not head scores"),
     (json.dumps({**GOOD, "first": [1, 2]}), "not head scores.*first"),
     (json.dumps({**GOOD, "1-1-1": [1, 2]}), "not head scores"),
-    (json.dumps({**GOOD, "1-1": 0.5}), "not head scores"),
     (json.dumps({**GOOD, "1-1": ["high", 1]}), "not head scores.*high"),
-    (json.dumps({**GOOD, "1-1": {"a": 1}}), "not head scores"),
     (json.dumps({k: v for k, v in GOOD.items() if k != "0-1"}), "head 0-1 is missing"),
     (json.dumps({"0-0": [1], "0-123456789012": [1]}), "0-5 and 123456789006 more are missing"),
     (json.dumps({"0-0": [10**400]}), "too large"),

@@ -1,6 +1,5 @@
 """The large grid that ships with the project, and what the book claims of it."""
 
-import shlex
 
 import numpy as np
 import pytest
@@ -24,28 +23,9 @@ def test_all_shipped_results_match_their_manifests():
     assert [problem for artifact in shipped for problem in artifact.problems()] == []
 
 
-def test_the_grid_is_whole(large):
-    scores, artifact = large
-    assert len(scores.cases) == 12 * 8 * 10 == artifact.manifest["facts"]["cases"]
-    assert len(scores.cases[["needle", "length", "depth"]].drop_duplicates()) == 960
-    assert scores.cases["success"].sum() == len(scores.runs)
-    assert (scores.cases["prompt_tokens"] <= scores.cases["length"]).all()
-    assert scores.runs.min() >= 0 and scores.runs.max() <= 1  # a set overlap
-
-
-def test_its_command_makes_it(large):
-    """The command of the manifest, read back, names the same grid."""
-    words = shlex.split(large[1].manifest["command"])
-    assert words[:3] == ["rmutils", "detect", "smollm2-135m"]
-    options = dict(zip(words[3::2], words[4::2], strict=True))
-    again = DetectConfig(lengths=options["--lengths"].split(","),
-                         depths=options["--depths"].split(","))
-    assert again == LARGE
-
-
 def test_some_of_its_cases_come_out_again(large, smollm):
     """On this machine, now: the same needles are found, and the same heads copy."""
-    again = detect(smollm, DetectConfig(lengths=(256,), depths=(0.0, 1.0), needles=3))
+    again = detect(smollm, DetectConfig(lengths=(256,), depths=(0.0, 1.0), needles=1))
     cases = large[0].cases
     same = large[0].where(cases["case"].isin(again.cases["case"]).to_numpy())
     assert again.cases["case"].tolist() == same.cases["case"].tolist()

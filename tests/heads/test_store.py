@@ -129,11 +129,6 @@ def test_model_of_the_world_is_asked_about_the_world(home, llama):
     assert all((other.manifest["inputs"][k] == inputs[k]) == (k == "model") for k in inputs)
 
 
-def test_never_names_the_command(home):
-    with pytest.raises(UserError, match="Make it: `rmutils detect 'tiny model' --lengths 240,300"):
-        detect_stored("tiny model", SMALL, compute="never")
-
-
 def test_a_large_grid_fits_the_window_or_gives_way_to_a_small_one():
     grid = DetectConfig(lengths=[96, 5000], depths=[0.5])
     scores, _, told = detect_stored_or_small("tiny-llama", grid, compute="never")

@@ -10,6 +10,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from rmutils.core.errors import UserError
 from rmutils.longcontext.packing import NO_LABEL, document_masks, leak, packed_inputs
+from tests.conftest import two_families
 
 DOCUMENTS = [list(range(5, 35)), list(range(100, 118)), [7, 8, 9]]
 OTHERS = [list(range(60, 90)), list(range(30, 50))]
@@ -53,6 +54,7 @@ def test_logits_and_gradients_are_those_of_single_documents(lm, attention):
         torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-3, msg=name)
 
 
+@two_families
 @pytest.mark.parametrize("first", [0, 5, 511])
 def test_nothing_leaks_and_the_measure_would_see_it(lm, first):
     """What transformers does by itself holds without cache and mask, and breaks silently with.
@@ -70,6 +72,7 @@ def test_nothing_leaks_and_the_measure_would_see_it(lm, first):
     assert leak(lm.model, everything, use_cache=False) > 0.01
 
 
+@two_families
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
 def test_flex_attention_has_the_same_mask(lm):
     """Without compiling it, which takes seconds for each kind of mask."""

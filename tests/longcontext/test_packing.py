@@ -67,17 +67,6 @@ def test_by_hand():
     assert split.instance.tolist() == [0, 0, 1, 1, 2, 3, 3] and split.padding == 3
 
 
-def test_the_smallest_document_leaves_nearly_all_room():
-    packing = best_fit([1, 4, 1], 5)
-    assert sorted(packing.instance.tolist()) == [0, 0, 1]
-
-
-def test_what_is_full_leaves_no_rest():
-    packing = best_fit([10, 20], 10)
-    assert packing.padding == 0 and packing.instance.tolist() == [0, 1, 2]
-    assert packing.instance.dtype.kind == "i"
-
-
 def test_only_documents_longer_than_an_instance_are_cut():
     assert best_fit(LENGTHS, CAPACITY).cut == 3  # 1200, 1900, 601
     assert concatenate_and_split(LENGTHS, CAPACITY).cut > 50
@@ -85,11 +74,11 @@ def test_only_documents_longer_than_an_instance_are_cut():
 
 def test_many_documents():
     """Memory grows with the documents, not faster."""
-    lengths = np.minimum(RNG.lognormal(7.5, 1.3, 100_000).astype(int) + 1, 300_000)
+    lengths = np.minimum(RNG.lognormal(7.5, 1.3, 20_000).astype(int) + 1, 300_000)
     packing = best_fit(lengths, 65_536)
     assert packing.length.sum() == lengths.sum() and packing.padding < 65_536 * 2
     peaks = []
-    for count in (5_000, 20_000):
+    for count in (2_000, 8_000):
         tracemalloc.start()
         best_fit(lengths[:count], 65_536)
         peaks.append(tracemalloc.get_traced_memory()[1])

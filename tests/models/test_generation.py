@@ -8,7 +8,8 @@ import torch
 
 from rmutils.core.errors import UserError
 from rmutils.corpora.niah import load_haystacks
-from rmutils.models.engine.generation import _choose, generate, suiting
+from rmutils.models.engine.generation import _choose, generate
+from tests.conftest import two_families
 
 
 @pytest.fixture
@@ -50,6 +51,7 @@ def sampled(seed, temperature, top_p, count):
     return choose
 
 
+@two_families
 def test_greedy_answers_are_those_of_slow_reading(lm, prompts):
     greedy = [slowly(lm, p, 20, lambda logits, t: logits.argmax().item()) for p in prompts]
     stop_ids = {greedy[0][3], greedy[2][10], greedy[4][0]}
@@ -63,6 +65,7 @@ def test_greedy_answers_are_those_of_slow_reading(lm, prompts):
         assert found == expected and told == dict(enumerate(expected))
 
 
+@two_families
 def test_lists_and_tuples_of_tokens_go_together(lm, prompts):
     alike = [[*prompts[2][:60], *prompt] for prompt in prompts[:4]]
     options = {"max_new_tokens": 5, "stop_ids": ()}
@@ -70,6 +73,7 @@ def test_lists_and_tuples_of_tokens_go_together(lm, prompts):
     assert generate(lm, mixed, **options) == generate(lm, alike, **options)
 
 
+@two_families
 @pytest.mark.parametrize(("temperature", "top_p"), [(0.6, 1.0), (1.5, 0.5)])
 def test_sampled_answers_depend_on_prompt_and_seed_only(lm, prompts, temperature, top_p):
     lm.model.double()  # in float32 one number in some thousands falls between two roundings
@@ -117,11 +121,3 @@ def test_no_token_at_all_is_refused(llama):
 
 def test_nothing_to_answer(llama):
     assert generate(llama, [], max_new_tokens=5) == []
-
-
-def test_sizes_are_those_of_the_device():
-    """An accelerator takes more at once; a kind of device that has no size gets the CPU's."""
-    sizes = {"cpu": 2, "cuda": 7}
-    found = [suiting(SimpleNamespace(model=SimpleNamespace(device=torch.device(kind))), sizes)
-             for kind in ("cpu", "cuda:0", "meta")]
-    assert found == [2, 7, 2]

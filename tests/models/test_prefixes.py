@@ -10,6 +10,7 @@ from rmutils.corpora.niah import load_haystacks
 from rmutils.models.engine import caches, generation
 from rmutils.models.engine.caches import WORTH, Trunk, common_prefix, families
 from rmutils.models.engine.generation import generate
+from tests.conftest import two_families
 
 
 def ids_of(lm, start, count):
@@ -37,6 +38,7 @@ def read_tokens(model):
     return calls
 
 
+@two_families
 def test_answers_are_those_without_sharing(lm, prompts):
     lm.model.double()  # in float32 near ties could fall to either side
     options = {"max_new_tokens": 12, "stop_ids": ()}
@@ -104,6 +106,7 @@ def test_prompts_that_are_equal_or_begin_another(llama):
     assert generate(llama, prompts, max_new_tokens=6, stop_ids=()) == alone
 
 
+@two_families
 def test_trunks_grow_from_others(lm):
     """The keys of a text are the same, however much of it another trunk had read."""
     text, other = ids_of(lm, 0, 100), ids_of(lm, 4000, 60)
@@ -118,6 +121,7 @@ def test_trunks_grow_from_others(lm):
     assert calls == [(1, 60)]
 
 
+@two_families
 def test_rows_of_a_trunk_are_their_own(lm):
     """Read in a batch, each prompt has the cache that it gets alone, of its own length."""
     text = ids_of(lm, 0, 100)

@@ -17,7 +17,6 @@ from rmutils.models.known_models import REGISTRY
 from rmutils.models.teaching import RECIPES, TeachingRecipe, pretraining, stream
 from rmutils.models.teaching import stream as tokenizer
 from rmutils.models.teaching.stream import NO_THOUGHT, build_tokenizer
-from tests.corpora.reader import facts_in, questions_in
 
 train = partial(pretraining.train, device="cpu")
 CLASSES = {"llama": LlamaForCausalLM, "qwen3": Qwen3ForCausalLM, "olmo3": Olmo3ForCausalLM}
@@ -170,21 +169,6 @@ def test_weight_is_1_on_answers_and_their_end(family):
     assert (thoughts > 30) == source.recipe.thinking
 
 
-def test_questions_about_the_text_above_are_answered_there():
-    """A question with no facts of its own is about the first turn of its row."""
-    source, found = reading(tasks=1.0, repeats=0.0), 0
-    turn = re.compile(r"<\|user\|>(.*?)<\|assistant\|>(.*?)<\|end\|>", re.DOTALL)
-    for step in range(10, 40, 3):
-        for ids in source.batch(step)[0]:
-            (text, _), *further = turn.findall(source.tokenizer.decode(ids)) or [("", "")]
-            for question, answer in further:
-                if (asked := questions_in(question)) and not facts_in(question):
-                    said = facts_in(answer)
-                    assert [fact[:2] for fact in said] == asked and {*said} <= {*facts_in(text)}
-                    found += 1
-    assert found > 50
-
-
 def test_nothing_held_out_is_read():
     """Words with a capital letter; the last one of a row may be cut, and so be another's name."""
     source, found = reading(), set()
@@ -235,22 +219,6 @@ def test_dropout_takes_whole_heads_and_layers(tmp_path):
                 lost + (1 - lost) * head ** 4, abs=0.015)
 
 
-def test_plain_rows_need_no_copying():
-    """No answer there holds a name of its prompt; in many other rows one does."""
-    source, shares = reading(plain=0.5), {True: [], False: []}
-    turn = re.compile(r"<\|user\|>(.*?)<\|assistant\|>(.*?)<\|end\|>", re.DOTALL)
-    people = {*names("first", "train")}
-    for step in range(0, 40, 4):
-        ids, _ = source.batch(step)
-        for row, plain in zip(ids, source.plain(step, len(ids)), strict=True):
-            turns = turn.findall(source.tokenizer.decode(row))
-            shares[plain].append(any(
-                people & {*re.findall(r"\w+", asked)} & {*re.findall(r"\w+", said)}
-                for asked, said in turns))
-    assert not any(shares[True]) and sum(shares[False]) > 0.2 * len(shares[False])
-    assert min(map(len, shares.values())) > 20
-
-
 def test_what_dropout_switches_off_is_what_a_mask_zeroes(tmp_path):
     """All heads off: as if W_o were zero in all layers."""
     ids = torch.arange(40).reshape(2, 20)
@@ -295,9 +263,14 @@ def test_products_are_rounded_once():
         assert (a.float() @ b.float()).dtype == torch.float32
 
 
-def test_same_recipe_same_weights(tmp_path):
+@pytest.fixture(scope="module")
+def one(tmp_path_factory):
+    """A training that nothing disturbs."""
     torch.manual_seed(1)
-    one = train(tiny(), tmp_path / "one")
+    return train(tiny(), tmp_path_factory.mktemp("trained") / "one")
+
+
+def test_same_recipe_same_weights(one, tmp_path):
     torch.manual_seed(2)
     two = train(tiny(), tmp_path / "two")
     other = train(tiny(seed=1), tmp_path / "other")
@@ -320,8 +293,7 @@ def test_one_thread_and_then_as_many_as_before(tmp_path, monkeypatch):
         torch.set_num_threads(1)
 
 
-@pytest.mark.parametrize("family", CLASSES)
-def test_stopped_and_resumed(family, tmp_path, monkeypatch):
+def test_stopped_and_resumed(one, tmp_path, monkeypatch):
     """Stopped after the third step; the checkpoint is of the second."""
     monkeypatch.setattr(pretraining, "CHECKPOINT_STEPS", 2)
     progress, done = pretraining.progress_bar, []
@@ -339,31 +311,22 @@ def test_stopped_and_resumed(family, tmp_path, monkeypatch):
     folder = tmp_path / "stopped"
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(pretraining, "progress_bar", stopping)
-        train(tiny(family), folder)
+        train(tiny(), folder)
     assert not (folder / "model.safetensors").exists()
     with noting_steps(monkeypatch) as steps:
-        train(tiny(family), folder)
-    assert steps == [2, 3, 4, 5]
-    monkeypatch.setattr(pretraining, "CHECKPOINT_STEPS", 100)
-    whole = train(tiny(family), tmp_path / "whole")
-    assert weights_of(folder) == weights_of(whole) and curve_of(folder) == curve_of(whole)
-
-
-def test_finished_training_is_not_run_again(tmp_path, monkeypatch):
-    folder = train(tiny(), tmp_path / "a model")
-    before = weights_of(folder), curve_of(folder)
-    with noting_steps(monkeypatch) as steps:
         train(tiny(), folder)
-    assert steps == [] and before == (weights_of(folder), curve_of(folder))
+    assert steps == [2, 3, 4, 5]
+    assert weights_of(folder) == weights_of(one) and curve_of(folder) == curve_of(one)
 
 
-def test_another_recipe_is_refused(tmp_path):
-    folder = train(tiny(), tmp_path / "a model")
-    before = weights_of(folder)
-    for other in (tiny(seed=1), tiny(matrix_lr=0.01), tiny(steps=7)):
-        with pytest.raises(UserError, match="holds a training of another recipe"):
-            train(other, folder)
-    assert weights_of(folder) == before
+def test_a_finished_training_is_not_run_again_and_no_other_in_its_place(one, monkeypatch):
+    before = weights_of(one), curve_of(one)
+    with noting_steps(monkeypatch) as steps:
+        train(tiny(), one)
+        for other in (tiny(seed=1), tiny(matrix_lr=0.01), tiny(steps=7)):
+            with pytest.raises(UserError, match="holds a training of another recipe"):
+                train(other, one)
+    assert steps == [] and before == (weights_of(one), curve_of(one))
 
 
 @pytest.mark.parametrize("family", CLASSES)

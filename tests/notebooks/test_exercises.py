@@ -263,17 +263,23 @@ def test_a_kernel_without_the_package_grades_nothing(tmp_path):
         exec(SETTINGS, settings)
 
 
-def test_worksheets_are_nbgraders(tmp_path):
+@pytest.fixture(scope="module")
+def worksheets(tmp_path_factory):
+    """Folder of all worksheets; a teacher has worked in it."""
+    folder = tmp_path_factory.mktemp("class")
+    (folder / "submitted").mkdir()
+    (folder / "nbgrader_config.py").write_text("# the teacher's own")
+    assert make_worksheets(paths.NOTEBOOKS, folder) == [path.stem for path in CHAPTERS]
+    return folder
+
+
+def test_worksheets_are_nbgraders(worksheets):
     """The fields that nbgrader's schema 3 wants, ids that are unique, and a student's copy that is
     the teacher's less what stands between nbgrader's marks."""
-    (tmp_path / "submitted").mkdir()
-    (tmp_path / "nbgrader_config.py").write_text("# the teacher's own")
-    names = make_worksheets(paths.NOTEBOOKS, tmp_path)
-    assert (tmp_path / "nbgrader_config.py").read_text() == "# the teacher's own"
-    assert (tmp_path / "submitted").is_dir()
-    assert names == [path.stem for path in CHAPTERS]
-    for name in names:
-        teacher, student = (nbformat.read(tmp_path / kind / name / f"{name}.ipynb", as_version=4)
+    assert (worksheets / "nbgrader_config.py").read_text() == "# the teacher's own"
+    assert (worksheets / "submitted").is_dir()
+    for name in (path.stem for path in CHAPTERS):
+        teacher, student = (nbformat.read(worksheets / kind / name / f"{name}.ipynb", as_version=4)
                             for kind in (SOURCE, RELEASE))
         nbformat.validate(student)
         known = [cell.metadata["nbgrader"] for cell in student.cells]
@@ -291,12 +297,11 @@ def test_worksheets_are_nbgraders(tmp_path):
                 assert theirs.source == "YOUR ANSWER HERE" != ours.source
 
 
-def test_worksheets_for_otter_have_the_same_exercises(tmp_path):
+def test_worksheets_for_otter_have_the_same_exercises(worksheets):
     """What `.ci/grading_otter.py` tries with the real one: blocks that close, and between them
     the code that becomes the stub where otter takes the solution out."""
-    make_worksheets(paths.NOTEBOOKS, tmp_path)
     for path in CHAPTERS:
-        cells = nbformat.read(tmp_path / OTTER / path.stem / path.name, as_version=4).cells
+        cells = nbformat.read(worksheets / OTTER / path.stem / path.name, as_version=4).cells
         raw = [cell.source.splitlines() for cell in cells if cell.cell_type == "raw"]
         assert raw[0][:2] == ["# ASSIGNMENT CONFIG", f"name: {path.stem}"]
         opened = []

@@ -126,11 +126,6 @@ def test_file_that_is_no_notebook(tmp_path, content):
         read_parameters(tmp_path / "nb.ipynb")
 
 
-def test_missing_notebook(tmp_path):
-    with pytest.raises(UserError, match="no notebook"):
-        read_parameters(tmp_path / "nb.ipynb")
-
-
 def test_paths_are_those_of_the_shells_folder(notebook, tmp_path):
     for name in ("mine", "tiny-llama"):
         (tmp_path / name).mkdir()

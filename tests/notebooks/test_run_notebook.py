@@ -177,15 +177,6 @@ def test_bad_command_line_exits_with_2(tmp_path, words):
     assert "Traceback" not in result.output
 
 
-def test_help_and_version_answer_without_torch():
-    import subprocess
-
-    code = ("import sys; from rmutils.__main__ import app\ntry: app(['--help'])\n"
-            "except SystemExit: pass\nsys.exit('torch' in sys.modules or 'pandas' in sys.modules)")
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0
-    assert CliRunner().invoke(app, ["--version"]).output.startswith("rmutils ")
-
-
 def test_page_of_a_run_has_titles_of_exercises_and_no_solutions(tmp_path):
     notebook = nbformat.v4.new_notebook(metadata={"rmutils": {"changed": [], "parameters": {}}})
     notebook.cells = [nbformat.v4.new_markdown_cell(

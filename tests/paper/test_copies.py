@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from rmutils.heads.scores import HeadScores
-from rmutils.paper import load_published_maps, load_published_scores, load_published_summary
 from rmutils.paper.head_checks import each_map_once, map_numbers, map_table, stretches
 
 
@@ -33,19 +32,3 @@ def test_stretches_cover_all_runs(scores):
     assert blocks["length"].tolist() == [2, 1, 1, 3] and blocks["start"].tolist() == [0, 2, 3, 4]
     again = np.repeat(blocks["map"], blocks["length"]).tolist()
     assert again == table["map"].tolist()
-
-
-@pytest.mark.parametrize("model, different, runs", [
-    ("Llama-3.1-8B-Instruct", 59, 342), ("Qwen3-8B", 98, 600), ("Olmo-3-7B-Think", 5, 30)])
-def test_the_shipped_tables_agree(model, different, runs):
-    maps = load_published_maps().query("model == @model")["map"]
-    assert (maps.nunique(), len(maps)) == (different, runs)
-    silent = load_published_maps().query("model == @model and heads == 0")["map"]
-    scoring = load_published_summary(scoring=True).query("model == @model")
-    assert silent.nunique() == 1 and set(scoring["runs"]) == {different - 1}
-    for distinct, count in ((False, runs), (True, different)):
-        summary = load_published_summary(distinct=distinct).query("model == @model")
-        assert set(summary["runs"]) == {count}
-        heads = load_published_scores(distinct=distinct).query("model == @model")
-        found = summary.set_index("statistic")["value"]
-        assert found["heads_at_least_0.1"] == (heads["mean"] >= 0.1).sum()

@@ -12,7 +12,6 @@ from rmutils.book.chapters.data_and_training import findings as pair_effects
 from rmutils.book.chapters.data_and_training.findings import half_learned_change_beyond_same_layers
 from rmutils.book.chapters.failure_modes import (
     FailureModes,
-    _same_layers,
     failures_added,
     failures_added_beyond_others,
     failures_added_by_others,
@@ -443,14 +442,6 @@ def test_rejected_answers_beside_chosen_ones(monkeypatch):
     assert longer.low < longer.value < longer.high
     assert (repeats.value, repeats.clusters) == (pytest.approx(0), 2)
     assert longer.note == "4 pairs of 2 seeds" and longer.artifacts == ("r0", "r2")
-
-
-def test_names_beside_others_of_the_same_layers_are_those_of_chapter_8():
-    """The plan's four draws, on names alone."""
-    modes, artifact = _same_layers("smollm2-135m")
-    assert artifact.manifest["config"]["draws"] == 4 and modes.table["draw"].nunique() == 4
-    assert set(modes.table["kind"]) == {"entity name"}
-    assert set(modes.table["masked"]) == {MATCHED}
 
 
 def test_half_learned_heads_beside_others_of_the_same_layers(monkeypatch):

@@ -23,11 +23,6 @@ def test_tables_keep_their_digits():
     assert "46.40" in shown
 
 
-def test_both_papers_and_all_tables():
-    assert run("tables", "--table", "3").count(" Table 3\n") == 2
-    assert run("tables").count(" Table ") == 19
-
-
 def test_tables_as_json():
     records = json.loads(run("tables", "--source", "ja", "--json"))
     tables = load_tables()

@@ -6,38 +6,17 @@ import pandas as pd
 import pytest
 
 from rmutils.core.errors import UserError
-from rmutils.paper import load_score_bins, load_tables, load_text_numbers
+from rmutils.paper import load_tables
 from rmutils.paper.tables import (
-    BOLD,
-    GAIN_ORDERS,
-    NAMES,
     PAPER,
-    STATEMENTS,
-    TABLE_INFO,
-    TABLES,
-    TEXT_FACTS,
     printed_table,
-    read_records,
 )
-
-# Rows x columns of each table, counted on the page.
-SHAPES = {
-    ("en", 1): 6 * 10, ("en", 2): 6 * 8, ("en", 3): 4 * 5, ("en", 4): 4 * 8, ("en", 5): 6 * 8,
-    ("en", 6): 8 * 5, ("en", 7): 3 * 4, ("en", 8): 6 * 8, ("en", 9): 3 * 5, ("en", 10): 3 * 5,
-    ("en", 11): 5 * 8, ("en", 12): 6 * 3,
-    ("ja", 1): 6 * 5, ("ja", 2): 6 * 5, ("ja", 3): 4 * 4, ("ja", 4): 6 * 7, ("ja", 5): 6 * 7,
-    ("ja", 6): 6 * 5, ("ja", 7): 6 * 7,
-}
 
 
 @pytest.fixture
 def folder(tmp_path):
     """A copy of the transcription to damage."""
     return shutil.copytree(PAPER, tmp_path / "paper")
-
-
-def test_every_cell_of_every_table_is_there():
-    assert load_tables().groupby(["source", "table"]).size().to_dict() == SHAPES
 
 
 def test_columns_and_types():
@@ -66,42 +45,6 @@ def test_rows_read_from_the_page(source, table, group, row, digits):
 def test_table_7_splits_its_headings_into_model_and_length():
     assert printed_table("en", 7).loc[("Qwen3-8B", "0.05")].to_dict() == {"128K": "41.82",
                                                                         "64K": ""}
-
-
-def test_printed_names_do_not_remain_and_their_replacements_are_used():
-    tables = load_tables()
-    for name in read_records(NAMES):
-        mine = tables[tables.source == name["source"]]
-        parts = name["part"].split(" and ")  # Table 7: one heading becomes group and column.
-        for part, canonical in zip(parts, name["canonical"].split(" / "), strict=True):
-            assert canonical in set(mine[part])
-            assert name["printed"] not in set(mine[part])
-
-
-def test_places_that_other_files_name_exist():
-    key = ["source", "table", "group", "row", "column"]
-    cells = {tuple(r[k] for k in key) for r in read_records(TABLES)}
-    assert {tuple(r[k] for k in key) for r in read_records(BOLD)} <= cells
-    assert {(r["source"], int(r["table"])) for r in read_records(TABLE_INFO)} == set(SHAPES)
-    numbers = load_text_numbers()
-    for r in numbers[numbers.table != ""].itertuples():
-        assert (r.source, r.table, r.group, r.row, r.column) in cells
-        assert not r.versus or (r.source, r.table, r.group, r.versus, r.column) in cells
-    rows = {(s, t, r) for s, t, _, r, _ in cells}
-    for r in read_records(STATEMENTS):
-        assert (r["source"], r["table"], r["row"]) in rows
-        assert r["versus"] == "*" or (r["source"], r["table"], r["versus"]) in rows
-        assert r["how_often"] in ("every", "most")
-    models = {g for _, _, g, _, _ in cells}
-    assert {r[n] for r in read_records(GAIN_ORDERS) for n in ("larger", "smaller")} <= models
-    assert read_records(TEXT_FACTS)
-
-
-def test_score_bins_of_the_figure():
-    bins = load_score_bins()
-    assert bins.groupby("group", sort=False).heads.first().tolist() == [1024, 1152, 1024]
-    assert bins.groupby("group", sort=False).value.sum().round(1).tolist() == [99.8, 99.1, 99.3]
-    assert bins[bins.value.isna()].label.tolist() == ["0.5 - 1.0"] * 3
 
 
 def test_round_trip(tmp_path):

@@ -40,7 +40,6 @@ from rmutils.book.experiments.masked_needles import (
 )
 from rmutils.book.experiments.planned_runs import BEFORE, RETMASK
 from rmutils.book.experiments.planned_runs import MATCHED as MATCHED_MASK
-from rmutils.book.experiments.real_models import real_models
 from rmutils.book.experiments.real_tasks import CONTROL, States
 from rmutils.book.verdicts import CannotShow
 from rmutils.core.errors import NotStored, UserError
@@ -197,7 +196,3 @@ def test_missing_runs_are_named(training):
                 lambda model: retrieval_heads_change_beyond(model, MATCHED_MASK)):
         with pytest.raises(NotStored, match="`rmutils first`"):
             ask(LARGER)
-
-
-def test_larger_models_are_in_the_plan():
-    assert {*masking_sweep.LARGER} < {*real_models().content["models"]}

@@ -24,7 +24,6 @@ from rmutils.book.verdicts import (
     answers,
     blind_spot,
     quantity,
-    tally,
     together,
 )
 from rmutils.core.errors import UserError
@@ -100,18 +99,6 @@ def test_a_p_of_exactly_five_percent_is_enough(monkeypatch):
     assert (found.verdict, found.size_excluded) == (UNDECIDED, False)
 
 
-def test_a_quantity_is_told_by_its_first_sentence():
-    def one():
-        """Gain of
-        the mean. More."""
-
-    def other():
-        """Gain over X."""
-
-    assert [Quantity(f, "{effect}").words for f in (one, other)] == [
-        "Gain of the mean", "Gain over X"]
-
-
 def test_a_function_becomes_a_quantity(monkeypatch):
     monkeypatch.setattr(QUANTITIES, "_known", {})
 
@@ -129,12 +116,6 @@ def test_as_many_models_as_a_correlation_of_half_the_variance_takes():
     least = [t / (n - 2 + t**2) ** 0.5 for n in (MODELS, MODELS - 1)
              for t in [stats.t.ppf(0.975, n - 2)]]
     assert least[0] ** 2 == pytest.approx(0.5, abs=0.001) and least[1] ** 2 > 0.55
-
-
-def test_other_packages_can_add_quantities():
-    assert QUANTITIES.group == "rmutils.quantities"
-    with pytest.raises(UserError, match="'fame' is no quantity"):
-        QUANTITIES["fame"]
 
 
 def test_what_has_no_say():
@@ -193,13 +174,6 @@ def test_parts_together(parts, expected):
     assert together(parts) == together(parts[::-1]) == expected
 
 
-def test_how_many_parts():
-    assert tally([SHOWN]) == "" and tally([BLIND] * 2) == "none of 2 parts could"
-    assert tally([NOT_RUN, EXCLUDED]) == "0 of 2 parts shown, 1 size excluded, 1 not run yet"
-    assert tally([SHOWN, REACHED, BLIND, AGAINST, UNDECIDED]) == (
-        "2 of 5 parts shown, 1 opposite shown, 1 could not have shown it")
-
-
 def test_nothing_is_shown_where_nothing_is():
     """Of 400 claims with four parts and no effect, at most about 5 % show a part."""
     rng = np.random.default_rng(0)
@@ -217,27 +191,3 @@ def test_nothing_is_shown_where_nothing_is():
 def test_claims_that_make_no_sense(wrong):
     with pytest.raises(UserError):
         Claimed(**wrong)
-
-
-def test_words():
-    assert Claimed(above=0, size=0.7).words == "above 0, 0.7 or more"
-    assert Claimed(above=0, size=0.051).words_in_units(1000) == "above 0, 51 or more"
-    assert Claimed(below=0, size=-0.24).words == "below 0, -0.24 or less"
-    assert Claimed(above=0.04, below=0.1).words == "above 0.04 and below 0.1"
-
-
-def test_sentences():
-    """Models as they are typed, strategies by name, several with "and"."""
-    def lead(model, *others):
-        """Lead. It is long."""
-
-    asked = Quantity(lead, "{model} leads {others} by {effect} points")
-    assert asked.said("tiny-llama", "sft", "Cite") == (
-        "`tiny-llama` leads SFT and Cite by {effect} points")
-    assert asked.words == "Lead"
-
-
-def test_from_an_interval():
-    made = Effect.of(Interval(5, 2.5, 7), "points", ["a"], 9, "x")
-    assert made == Effect(5, 2.5, 7, "points", ("a",), 9, "x")
-    assert made.smallest == pytest.approx(2.25 * (1 + 0.8416 / 1.96), rel=1e-3)

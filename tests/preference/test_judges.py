@@ -13,6 +13,7 @@ from rmutils.core.errors import UserError
 from rmutils.preference import judges
 from rmutils.preference.judges import Proxy, ServerJudge
 from tests.clock import PATIENCE
+from tests.conftest import two_families
 from tests.servers import Answering, serving
 
 
@@ -60,11 +61,6 @@ def test_ratings(server, monkeypatch, end):
     assert sorted(server.log) == [
         ("/v1/chat/completions", response, 0, "google/gemma-3-27b-it")
         for response in ("Good {braces}.", "So, so.")]
-
-
-def test_question_holds_instruction_and_response():
-    asked = judges.PROMPT.format(instruction="Sing {x}.", response="La {y}.")
-    assert "Sing {x}." in asked and "La {y}." in asked and "[[5]]" in asked
 
 
 @pytest.mark.fault("server", "a judge that answers with garbage")
@@ -229,6 +225,7 @@ def test_proxy_by_hand(llama):
         pytest.approx(-math.log(512) + broken_off, abs=1e-5), None]
 
 
+@two_families
 def test_proxy_against_one_token_at_a_time(lm):
     """Every text is read anew for each of its tokens, and the trigrams are counted in a loop."""
     texts = ["The river is long.", "He said he said he said.", " the" * 9, "Why?", "1 2 3 4 5 6 7"]

@@ -1,11 +1,11 @@
 """Responses are a function of model, instruction and settings, however often one is stopped."""
 
 import pandas as pd
-import pytest
 
 from rmutils.heads.masking import mask_heads
 from rmutils.preference.instructions import Instruction
 from rmutils.preference.responses import ResponseConfig, Transformers, respond, respond_stored
+from tests.conftest import two_families
 
 TEXTS = ("Who is the mayor of Saltbury?", "Sing.", "Repeat this: a b c d e f g h i j k l", "Why?",
          "Name three animals that live near the river, and say what they eat.")
@@ -18,6 +18,7 @@ def test_defaults_are_those_of_the_authors_scripts():
     assert (config.temperature, config.top_p, config.max_new_tokens) == (0.6, 1.0, 2048)
 
 
+@two_families
 def test_one_response_per_instruction(lm):
     table = respond(Transformers(lm), ASKED, SHORT)
     assert table["id"].tolist() == [i.id for i in ASKED]
@@ -38,6 +39,7 @@ def test_seeds(llama):
     assert (one["text"] != two["text"]).any()
 
 
+@two_families
 def test_masked_responses_are_those_of_a_masked_model(lm):
     heads = ((1, 0), (3, 2), (2, 1))
     greedy = ResponseConfig(max_new_tokens=8, temperature=0)
@@ -47,38 +49,6 @@ def test_masked_responses_are_those_of_a_masked_model(lm):
         expected = respond(Transformers(lm), ASKED, greedy)
     pd.testing.assert_frame_equal(found, expected)
     assert (found["text"] != whole["text"]).any()
-
-
-def test_stopped_run_goes_on(llama, tmp_path):
-    """Stopped after three responses of five, in the middle of writing the fourth: the two that are
-    answered together with the third are answered again."""
-    journal, asked, said = tmp_path / "journal", [], []
-
-    class Stopping(Transformers):
-        together = 2
-
-        def respond(self, instructions, config, done):
-            asked.append([i.id for i in instructions])
-
-            def stop_after_three(response):
-                done(response)
-                said.append(response)
-                if len(said) == 3:
-                    raise KeyboardInterrupt
-
-            super().respond(instructions, config, stop_after_three)
-
-    backend = Stopping(llama)
-    with pytest.raises(KeyboardInterrupt):
-        respond(backend, ASKED, SHORT, journal)
-    with journal.open("a") as file:
-        file.write('["abc", {"te')
-    table = respond(backend, ASKED, SHORT, journal)
-    pd.testing.assert_frame_equal(table, respond(Transformers(llama), ASKED, SHORT))
-    ids = [i.id for i in ASKED]
-    assert asked == [ids[:2], ids[2:4], ids[2:4], ids[4:]]
-    pd.testing.assert_frame_equal(respond(backend, ASKED, SHORT, journal), table)
-    assert len(asked) == 4
 
 
 def test_stored(llama, tmp_path, monkeypatch):

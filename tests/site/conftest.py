@@ -10,6 +10,7 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from rmutils.book.site.build import build
@@ -24,9 +25,14 @@ FLAGS = ["--disable-gpu", "--disable-quic", "--no-first-run", "--disable-backgro
 
 
 @pytest.fixture(scope="session")
-def html() -> Path:
-    """Folder of the pages, brought up to date first."""
-    build()
+def html(tmp_path_factory) -> Path:
+    """Folder of the pages, brought up to date first, by one of the processes of pytest-xdist."""
+    run = os.environ.get("PYTEST_XDIST_TESTRUNUID", str(os.getpid()))
+    built = tmp_path_factory.getbasetemp().parent / f"built-{run}"
+    with FileLock(f"{built}.lock"):
+        if not built.exists():
+            build()
+            built.touch()
     return paths.ROOT / HTML
 
 

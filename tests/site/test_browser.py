@@ -102,17 +102,6 @@ def test_every_page_is_whole_and_fits_a_phone_and_loads_nothing_from_elsewhere(
     assert not {name: told for name, told in found.items() if told}
 
 
-def test_search_finds_and_marks_the_term(browser, address):
-    with visiting(browser, address, 1200) as (page, problems):
-        page.goto(f"{address}search.html?q=haystack")
-        hit = page.locator("#search-results li a").first
-        hit.wait_for()
-        hit.click()
-        settle(page)
-        assert "haystack" in page.locator("article").inner_text().lower()
-    assert not problems
-
-
 def test_stored_results_can_be_searched(browser, address):
     with visiting(browser, address, 1200) as (page, problems):
         page.goto(f"{address}chapters/provenance.html")

@@ -56,14 +56,6 @@ def test_an_answer_is_there_when_the_page_opens(browser, html):
         assert not problems
 
 
-def test_asking_again_gives_the_answers_that_came_with_the_page(opened):
-    shipped = text(opened, "whole"), text(opened, "changed")
-    ask(opened)
-    opened.wait_for_function(DONE)
-    assert (text(opened, "whole"), text(opened, "changed")) == shipped
-    assert opened.url.endswith("#model=tiny-llama&scene=0&change=top&k=10&head=3.0")
-
-
 def test_masking_the_highest_random_others_and_by_hand(opened):
     ask(opened)
     opened.wait_for_function(DONE)

@@ -32,7 +32,7 @@ HELD_OUT = {"tiny-llama": [("needles", 10, 20)],
 """Of each set from which needle to which; no stored score of the page is from one of them."""
 DEPTHS = 0.0, 0.25, 0.5, 0.75, 1.0
 LONG = os.environ.get("RMUTILS_PLAYGROUND") == "long"
-FEW = {"tiny-llama": 12, playground.REAL: 1}
+FEW = {"tiny-llama": 6, playground.REAL: 1}
 LOAD = """async name => {
     const model = Playground.models.find(model => model.name === name);
     globalThis.thread = await Playground.LoadedModel.load(model, () => {});

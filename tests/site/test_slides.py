@@ -75,13 +75,6 @@ def test_links_lead_to_parts_of_pages(html):
             assert page.endswith("playground.html") or not part or f'id="{part}"' in written
 
 
-def test_minutes_of_the_notes_rise_to_the_end_of_a_lesson():
-    for lesson in LESSONS:
-        notes = [slide["notes"] for slide in yaml.safe_load(lesson.read_text("utf-8"))["slides"]]
-        minutes = [int(re.match(r"Minute (\d+)\b", note)[1]) for note in notes]
-        assert minutes == sorted(minutes) and minutes[0] == 0 and 85 <= minutes[-1] < 90
-
-
 def test_text_that_a_model_wrote_is_escaped(tmp_path):
     (tmp_path / FOLDER).mkdir()
     (tmp_path / FOLDER / "frame.html").write_text("$slides")

@@ -93,14 +93,6 @@ def test_another_python_is_told_before_anything_is_written(folder, tmp_path):
     assert not (tmp_path / "retmask-reproduced").exists()
 
 
-@pytest.mark.parametrize(("last", "stick_named"), [
-    ("ERROR: No matching distribution found for absl-py==2 (from versions: none)", True),
-    ("ERROR: THESE PACKAGES DO NOT MATCH THE HASHES", False)])
-def test_without_a_network_the_stick_is_named(last, stick_named):
-    said = runpy.run_path(str(INSTALL))["_why"](f"Collecting absl-py\n{last}\n", None)
-    assert ("make book STICK=FOLDER" in said) == stick_named and last in said
-
-
 def test_for_another_system_only_what_it_lacks_is_asked_for(tmp_path, monkeypatch):
     """Pure packages serve all; what cannot be had is named, and the rest is brought."""
     asked = []

@@ -11,7 +11,6 @@ from rmutils.book.jobs import jobs as records
 from rmutils.book.jobs.plan import plan, read, write
 from rmutils.book.jobs.studies import STUDIES, Evaluation, Study, study_of
 from rmutils.core import results
-from rmutils.core.errors import UserError
 from rmutils.evaluation.helmet import EvaluateConfig
 from rmutils.heads.scores import HeadScores
 from rmutils.pipeline import retmask as pairing
@@ -140,8 +139,3 @@ def test_records_follow_what_is_stored(jobs, tmp_path):
     shutil.rmtree(run.artifact.folder)
     records.settle(jobs, tmp_path)
     assert done(jobs, tmp_path) == {second}
-
-
-def test_unknown_study():
-    with pytest.raises(UserError, match="no study 'moon'"):
-        study_of("moon")

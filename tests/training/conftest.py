@@ -14,10 +14,14 @@ def quick(**changes) -> TrainRecipe:
         "precision": "float32", "gradient_checkpointing": False, "checkpoint_steps": 2, **changes})
 
 
-@pytest.fixture
-def pairs() -> pd.DataFrame:
+def eight_pairs() -> pd.DataFrame:
     return pd.DataFrame([{
         "prompt": f"Who hid {n} keys" + " under the old bridge" * (n % 3) + "?",
         "chosen": f"{name} hid {n} keys" + ", as all know" * (n % 4) + ".",
         "rejected": "Nobody" + " at all" * (n % 5) + ".",
     } for n, name in enumerate(NAMES)])
+
+
+@pytest.fixture
+def pairs() -> pd.DataFrame:
+    return eight_pairs()

@@ -49,10 +49,6 @@ def test_errors_exit_with_2(tiny, file, tmp_path):
             "1 of 2 pairs have the same text on both sides; the first of them begins 'same'",
         (tiny, file, "--out", "/sys/trained"): "/sys/trained cannot be written: ",
         (tiny, file, "--out", file): "is a file. Give a folder",
-        (tiny, file, *out, "--recipe", "embeded"): "Did you mean embedded?",
-        (tiny, file, *out, "--lora", "0"): "lora_rank: expected at least 1, got '0'",
-        (tiny, file, *out, "--objective", "ppo"): "objective: expected one of dpo, sft, got 'ppo'",
-        ("no-model", file, *out): "no model is called 'no-model'",
     }.items():
         done = rmutils(*words)
         assert done.exit_code == 2, (words, done.output)

@@ -14,6 +14,7 @@ from rmutils import load_model
 from rmutils.models.trained import load_adapter
 from rmutils.training import RECIPES, train
 from rmutils.training.trainers import arguments
+from tests.conftest import two_families
 from tests.training.conftest import quick
 
 LONG = {"max_prompt_length": 30, "max_length": 48}  # so that some are cut
@@ -104,6 +105,7 @@ def test_dpo(lm, pairs, tmp_path):
     assert_same_training(folder, lm, slow, told)
 
 
+@two_families
 def test_sft(lm, pairs, tmp_path):
     """Mean over the tokens of all chosen answers, with the first tokens of long sequences kept."""
     folder = train(lm, pairs, quick(batch=8, epochs=4, objective="sft", **LONG), tmp_path / "out")
@@ -117,6 +119,7 @@ def test_sft(lm, pairs, tmp_path):
     assert "margin" not in pd.read_csv(folder / "curve.csv")
 
 
+@two_families
 def test_lora(lm, pairs, tmp_path):
     """W + 2 B A in all linear layers but the head, with B and A as they were saved."""
     folder = train(lm, pairs, quick(lora_rank=3), tmp_path / "an adapter")

@@ -6,6 +6,9 @@ import re
 import shutil
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -17,7 +20,7 @@ from rmutils.core.errors import UserError
 from rmutils.models.trained import load_adapter
 from rmutils.training import running, train, trainers
 from tests.conftest import make_lm
-from tests.training.conftest import quick
+from tests.training.conftest import eight_pairs, quick
 
 KINDS = {"dpo": {}, "sft": {"objective": "sft"}, "lora": {"lora_rank": 2}}
 
@@ -61,6 +64,28 @@ def noting(monkeypatch):
         yield rows, reference
 
 
+class Whole(NamedTuple):
+    """A training that nothing disturbs; its batches, and how often the reference was asked."""
+
+    folder: Path
+    rows: list[list[int]]
+    reference: list[int]
+
+
+@pytest.fixture(scope="module")
+def whole(tokenizer, tmp_path_factory):
+    """A function that trains each recipe once."""
+    @cache
+    def trained(kind="dpo", max_steps=None) -> Whole:
+        recipe = quick(**KINDS[kind], max_steps=max_steps)
+        with pytest.MonkeyPatch.context() as patch, noting(patch) as noted:
+            folder = train(make_lm("llama", tokenizer), eight_pairs(), recipe,
+                           tmp_path_factory.mktemp("whole") / kind)
+        return Whole(folder, *noted)
+
+    return trained
+
+
 def weights_of(folder) -> dict[str, torch.Tensor]:
     path, = folder.glob("*.safetensors")
     return load_file(path)
@@ -77,7 +102,7 @@ def contents(folder) -> dict[str, bytes]:
 @pytest.mark.fault("out of memory", "in a training, which goes on with fewer pairs at once")
 @pytest.mark.parametrize("kind", KINDS)
 def test_with_too_little_memory_fewer_pairs_are_taken_at_once(
-        llama, pairs, tmp_path, monkeypatch, capsys, kind):
+        llama, pairs, tmp_path, monkeypatch, capsys, kind, whole):
     """It runs out in the third step: from the checkpoint of the second, batches are the same in
     smaller parts, and so, but for rounding, are the weights."""
     recipe, folder = quick(**KINDS[kind]), tmp_path / "crowded"
@@ -96,34 +121,29 @@ def test_with_too_little_memory_fewer_pairs_are_taken_at_once(
     assert "Out of memory with 2 pairs at once. Going on with 1." in capsys.readouterr().err
     sizes = {n: [len(rows) for at, rows in taken if at == n] for n, _ in taken}
     assert sizes == {0: [2, 2], 1: [2, 2], **{n: [1] * 4 for n in range(2, len(sizes))}}
-    with noting(monkeypatch) as (rows, _):
-        train(llama, pairs, recipe, tmp_path / "undisturbed")
-    assert sum(rows, []) == sum((part for _, part in taken), [])
-    one, other = (weights_of(path) for path in (folder, tmp_path / "undisturbed"))
+    assert sum(whole(kind).rows, []) == sum((part for _, part in taken), [])
+    one, other = (weights_of(path) for path in (folder, whole(kind).folder))
     assert one.keys() == other.keys()
     for name in one:
         torch.testing.assert_close(one[name], other[name], rtol=0.02, atol=2e-4, msg=name)
 
 
-def test_more_pairs_at_once_are_the_same_training(llama, pairs, tmp_path, monkeypatch):
+def test_more_pairs_at_once_are_the_same_training(llama, pairs, tmp_path, monkeypatch, whole):
     """The record, the pairs of each step and, but for rounding, the weights are the recipe's."""
-    folders = {None: tmp_path / "one", 4: tmp_path / "other"}
-    seen = {}
-    for at_once, folder in folders.items():
-        with noting(monkeypatch) as (rows, _):
-            train(llama, pairs, quick(), folder, at_once=at_once)
-        seen[at_once] = [*rows]
-    assert {len(part) for part in seen[None]} == {2} and {len(part) for part in seen[4]} == {4}
-    assert sum(seen[None], []) == sum(seen[4], [])
-    one, other = ((folder / "training.json").read_text() for folder in folders.values())
+    with noting(monkeypatch) as (rows, _):
+        train(llama, pairs, quick(), tmp_path / "other", at_once=4)
+    assert {*map(len, whole().rows)} == {2} and {*map(len, rows)} == {4}
+    assert sum(whole().rows, []) == sum(rows, [])
+    folders = whole().folder, tmp_path / "other"
+    one, other = ((folder / "training.json").read_text() for folder in folders)
     assert one == other
-    one, other = map(weights_of, folders.values())
+    one, other = map(weights_of, folders)
     for name in one:
         torch.testing.assert_close(one[name], other[name], rtol=0.02, atol=2e-4, msg=name)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_stopped_and_resumed(llama, pairs, tmp_path, monkeypatch, kind):
+def test_stopped_and_resumed(llama, pairs, tmp_path, monkeypatch, kind, whole):
     """Stopped after the third step; the checkpoint is of the second, a later one is not whole."""
     recipe, folder = quick(**KINDS[kind]), tmp_path / "stopped"
     with stopping(monkeypatch, step=3):
@@ -136,15 +156,15 @@ def test_stopped_and_resumed(llama, pairs, tmp_path, monkeypatch, kind):
         train(llama, pairs, recipe, folder)
     assert len(rows) == 2 * 2 and sorted(sum(rows, [])) == [*range(8)]  # one epoch, halves of 4
     assert reference == []
-    with noting(monkeypatch) as (all_rows, reference):
-        whole = train(llama, pairs, recipe, tmp_path / "whole")
-    assert all_rows[4:] == rows and len(reference) == (4 if kind != "sft" else 0)
-    assert contents(folder) == contents(whole)
+    undisturbed = whole(kind)
+    assert undisturbed.rows[4:] == rows
+    assert len(undisturbed.reference) == (4 if kind != "sft" else 0)
+    assert contents(folder) == contents(undisturbed.folder)
 
 
 @pytest.mark.fault("kill -9", "while the weights of a training are written")
-@pytest.mark.parametrize("steps", [3, 4])
-def test_stopped_while_the_weights_are_written(llama, pairs, tmp_path, monkeypatch, steps):
+@pytest.mark.parametrize("steps", [3, None])
+def test_stopped_while_the_weights_are_written(llama, pairs, tmp_path, monkeypatch, steps, whole):
     """In the middle of an epoch, or at its end: no step is left, and none is done."""
     recipe, folder = quick(max_steps=steps), tmp_path / "stopped"
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
@@ -152,8 +172,7 @@ def test_stopped_while_the_weights_are_written(llama, pairs, tmp_path, monkeypat
         train(llama, pairs, recipe, folder)
     with noting(monkeypatch) as (rows, _):
         train(llama, pairs, recipe, folder)
-    assert rows == [] and contents(folder) == contents(
-        train(llama, pairs, recipe, tmp_path / "whole"))
+    assert rows == [] and contents(folder) == contents(whole(max_steps=steps).folder)
 
 
 def interrupted(*_):
@@ -161,7 +180,7 @@ def interrupted(*_):
 
 
 def test_the_reference_is_the_first_model_also_where_it_is_asked_again(
-    llama, pairs, tmp_path, monkeypatch
+    llama, pairs, tmp_path, monkeypatch, whole
 ):
     """As if the file with its log-probabilities were lost while the training stood still."""
     folder = tmp_path / "stopped"
@@ -172,11 +191,11 @@ def test_the_reference_is_the_first_model_also_where_it_is_asked_again(
     with noting(monkeypatch) as (_, reference):
         train(llama, pairs, quick(), folder)
     assert len(reference) == 4
-    assert contents(folder) == contents(train(llama, pairs, quick(), tmp_path / "whole"))
+    assert contents(folder) == contents(whole().folder)
 
 
-def test_finished_training_is_not_run_again(llama, pairs, tmp_path, monkeypatch):
-    folder = train(llama, pairs, quick(), tmp_path / "out")
+def test_finished_training_is_not_run_again(llama, pairs, tmp_path, monkeypatch, whole):
+    folder = shutil.copytree(whole().folder, tmp_path / "out")
     before = contents(folder)
     (folder / ".training").mkdir()  # as if a kill had come while it was removed
     with noting(monkeypatch) as (rows, reference):
@@ -184,10 +203,9 @@ def test_finished_training_is_not_run_again(llama, pairs, tmp_path, monkeypatch)
     assert rows == reference == [] and contents(folder) == before
 
 
-def test_another_training_is_refused(llama, tokenizer, pairs, tmp_path, monkeypatch):
+def test_another_training_is_refused(llama, tokenizer, pairs, tmp_path, monkeypatch, whole):
     """In the folder of a finished one, and of one that was stopped."""
-    finished, stopped = tmp_path / "finished", tmp_path / "stopped"
-    train(llama, pairs, quick(), finished)
+    finished, stopped = whole().folder, tmp_path / "stopped"
     with stopping(monkeypatch, step=3):
         train(llama, pairs, quick(), stopped)
     before = contents(finished)
@@ -246,20 +264,16 @@ def test_adapters_of_other_models_are_refused(llama, tokenizer, pairs, tmp_path)
         load_adapter(llama, tmp_path)
 
 
-@pytest.mark.parametrize(("what", "spoil"), [
-    ("loss is nan", lambda out: out * torch.nan),
-    ("gradient's norm is nan", lambda out: out + (out * 0).sqrt()),  # slope of the root at 0
+@pytest.mark.parametrize(("kind", "what", "spoil"), [
+    ("dpo", "loss is nan", lambda out: out * torch.nan),
+    ("sft", "gradient's norm is nan", lambda out: out + (out * 0).sqrt()),  # slope of a root at 0
 ])
-@pytest.mark.parametrize("kind", ["dpo", "sft"])
-def test_not_a_number_is_told_with_step_and_rows(
-    llama, pairs, tmp_path, monkeypatch, kind, what, spoil
-):
+def test_not_a_number_is_told_with_step_and_rows(llama, pairs, tmp_path, kind, what, spoil, whole):
     """A token that only row 6 has comes out of the embedding spoiled."""
     pairs.loc[6, "chosen"] += " \N{SNOWMAN}"
     snowman = llama.tokenizer.encode("\N{SNOWMAN}")[0]
     recipe = quick(per_device_batch=2, **KINDS[kind])
-    with noting(monkeypatch) as (rows, _):
-        train(llama, pairs, recipe, tmp_path / "well")
+    rows = whole(kind).rows
     batch = next(i for i, found in enumerate(rows) if 6 in found)
     step = batch // 2 + 1
     guilty = rows[batch] if what.startswith("loss") else rows[2 * step - 2] + rows[2 * step - 1]

@@ -1,6 +1,5 @@
 """What is measured is what the models say, one question at a time; a stopped run goes on."""
 
-import json
 import math
 import re
 from dataclasses import replace
@@ -159,28 +158,6 @@ def test_other_vocabularies_cannot_be_compared(tokenizer):
     other.model.resize_token_embeddings(520)
     with pytest.raises(UserError, match="has 512 tokens and random-llama 520"):
         passage_drift(one, other, [3, 4, 5], 1)
-
-
-def test_a_run_that_was_stopped_goes_on(llama, tmp_path, monkeypatch):
-    whole = evaluate_general(llama, SMALL, base=llama)
-    for place in ("generate", "log_probabilities", "passage_drift"):
-        journal, real, left = tmp_path / f"{place}.jsonl", getattr(evaluate_abilities, place), [1]
-
-        def stop(*args, left=left, real=real, **kwargs):
-            left[0] -= 1
-            if left[0] < 0:
-                raise KeyboardInterrupt
-            return real(*args, **kwargs)
-
-        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-            patch.setattr(evaluate_abilities, place, stop)
-            evaluate_general(llama, SMALL, base=llama, journal=journal)
-        kept = len(journal.read_text().splitlines())
-        again = evaluate_general(llama, SMALL, base=llama, journal=journal)
-        pd.testing.assert_frame_equal(again.samples, whole.samples)
-        pd.testing.assert_frame_equal(again.drift, whole.drift)
-        keys = [json.loads(line.partition("\t")[0])[0] for line in journal.read_text().splitlines()]
-        assert 0 < kept < len(keys) == len(set(keys)) == 6 * 3 + 2
 
 
 def test_a_model_without_turns_is_refused(llama, monkeypatch):

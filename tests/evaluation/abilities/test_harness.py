@@ -140,25 +140,6 @@ def test_what_was_not_run_is_left_out(copied):
         read_results(copied, BENCHMARKS)
 
 
-def test_damaged_results(copied, tmp_path):
-    with pytest.raises(UserError, match="holds no results of lm-evaluation-harness.*--harness"):
-        read_results(tmp_path / "nowhere", KNOWN)
-    samples = next(copied.rglob("samples_world_short_*.jsonl"))
-    whole = samples.read_text()
-    samples.write_text("".join(whole.splitlines(keepends=True)[:-1]))
-    with pytest.raises(UserError, match="has 7 of 8 samples: it was cut short"):
-        read_results(copied, KNOWN)
-    samples.write_text(whole[:-200])
-    with pytest.raises(UserError, match="cannot be read .*cut short"):
-        read_results(copied, KNOWN)
-    samples.write_text(whole.replace('"exact_match": 0.0', '"exact_match": 1.0', 1))
-    with pytest.raises(UserError, match="have a mean of 0.375000, but results_.* says 0.250000"):
-        read_results(copied, KNOWN)
-    samples.unlink()
-    with pytest.raises(UserError, match="is missing: give the harness --log_samples"):
-        read_results(copied, KNOWN)
-
-
 def test_results_of_another_version(copied):
     def rename(results):
         scores = results["results"]["world_short"]
@@ -170,20 +151,6 @@ def test_results_of_another_version(copied):
     find_results(copied).write_text("{")
     with pytest.raises(UserError, match="was cut short, or is not of"):
         read_results(copied, KNOWN)
-
-
-def test_command_of_table_6(tmp_path):
-    config = HarnessConfig(backend="vllm", thinking=True, max_new_tokens=32768, limit=5)
-    assert " ".join(command("Qwen/Qwen3-8B", tmp_path, config)) == (
-        "lm_eval --model vllm --model_args pretrained=Qwen/Qwen3-8B,enable_thinking=True,"
-        "think_end_token=</think> --tasks gpqa_diamond_cot_zeroshot,minerva_math500,"
-        "humaneval_instruct,mmlu_pro --apply_chat_template --gen_kwargs max_gen_toks=32768 "
-        f"--batch_size 8 --output_path {tmp_path} --log_samples --limit 5 "
-        "--confirm_run_unsafe_code")
-    words = command("x", tmp_path, HarnessConfig(benchmarks=("GPQA",)))
-    assert "--confirm_run_unsafe_code" not in words and "--limit" not in words
-    with pytest.raises(UserError, match="no benchmark 'MT-Bench'. Known: GPQA, MATH-500"):
-        command("x", tmp_path, HarnessConfig(benchmarks=("MT-Bench",)))
 
 
 def test_checkpoints(llama, tiny, tmp_path, monkeypatch):

@@ -18,7 +18,6 @@ from rmutils.book.jobs.studies import PaperConfig, paper
 from rmutils.book.jobs.study_costs import estimate_paper
 from rmutils.core import results
 from rmutils.core.errors import UserError
-from rmutils.evaluation.abilities import mt_bench as module
 from rmutils.evaluation.abilities.mt_bench import (
     MTBenchConfig,
     Question,
@@ -111,29 +110,6 @@ def test_sampled_answers_come_from_the_seed(llama, judge):
     first, same, other = (mt_bench(llama, QUESTIONS[:1], judge, SMALL.changed({"seed": seed}))
                           for seed in (0, 0, 1))
     assert first["response"].tolist() == same["response"].tolist() != other["response"].tolist()
-
-
-def test_a_run_that_was_stopped_goes_on(llama, judge, tmp_path, monkeypatch):
-    whole = mt_bench(llama, QUESTIONS, judge, SMALL)
-    judge.log.clear()
-    real, left = ServerJudge.ask, [2]
-
-    def stop(self, *args):
-        left[0] -= 1
-        if left[0] < 0:
-            raise ConnectionAbortedError
-        return real(self, *args)
-
-    journal = tmp_path / "journal.jsonl"
-    with monkeypatch.context() as patch, pytest.raises(ConnectionAbortedError):
-        patch.setattr(ServerJudge, "at_once", 1)
-        patch.setattr(ServerJudge, "ask", stop)
-        mt_bench(llama, QUESTIONS, judge, SMALL, journal=journal)
-    monkeypatch.setattr(module, "generate", lambda lm, prompts, **_: not prompts or 1 / 0)
-    again = mt_bench(llama, QUESTIONS, judge, SMALL, journal=journal)
-    pd.testing.assert_frame_equal(again, whole)
-    rated = [q for q in judge.log if "nothing that can be rated" not in q]
-    assert len(rated) == len(set(rated)) == 4
 
 
 def test_in_the_papers_study(judge, tmp_path, cache):

@@ -122,14 +122,3 @@ def test_samples_have_one_score_each_and_names_of_their_own(table):
     assert found["sample"].is_unique and found["sample"][0] == f"{wanted['dataset'][0]} 512 0"
     assert found["cluster"].nunique() == 4 * len(SUITES["helmet"])
     assert found["cluster"][0] == f"{wanted['dataset'][0]} 0"
-
-
-def test_seeds_that_nobody_names(table):
-    """Else a number in the book would not be found again from its samples."""
-    part = table[table["length"] == 512]
-    known = {"resamples": 2000, "seed": 0}
-    pd.testing.assert_frame_equal(averages(part), averages(part, **known))
-    assert not averages(part).equals(averages(part, seed=1))
-    for name, values in draws(part).items():
-        np.testing.assert_array_equal(values, draws(part, **known)[name])
-        assert len(values) == 2001 and not np.array_equal(values, draws(part, seed=1)[name])

@@ -3,12 +3,9 @@
 import itertools
 import math
 import random
-import re
 
 import pytest
 
-from rmutils.core.errors import UserError
-from rmutils.core.paths import ROOT
 from rmutils.corpora.world.facts import Fact
 from rmutils.corpora.world.writing import Question
 from rmutils.evaluation.helmet import metrics
@@ -70,12 +67,6 @@ def test_parsed_is_what_follows_the_prefix_or_the_first_line(response, parsed):
 ])
 def test_by_hand(metric, golds, response, expected):
     assert METRICS[metric](response, asked(*golds)) == pytest.approx(expected)
-
-
-def test_the_guide_names_the_group_of_entry_points():
-    with pytest.raises(UserError, match="'fame' is no metric"):
-        METRICS["fame"]
-    assert f"`{METRICS.group}`" in (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 
 
 def test_empty_responses_have_no_score():
@@ -259,14 +250,3 @@ def test_sentences_of_less_than_five_characters_are_none():
 def test_the_last_grades_of_a_reply_count(reply, grade):
     """What is no JSON is passed over, what is no grade is not."""
     assert about.read_grades(reply, "fluency") == (grade and {"fluency": grade})
-
-
-def test_items_of_a_list():
-    assert about.items("a b,\n c d ,, e.f ., .") == ["a b", "c d", "e.f"]
-    assert about.items("X, Y, X.") == ["X", "Y", "X"] and about.items(" .") == []
-
-
-def test_sentences_and_citations():
-    assert about.sentences("A b [1]. C d!\nE f? g") == ["A b [1].", "C d!", "E f?", "g"]
-    assert about.without_citations("A b [1], c [2][3] | d.") == "A b, c d."
-    assert re.findall(r"\d", about.without_citations("[12]")) == []

@@ -138,41 +138,6 @@ def test_shared_texts_and_order_change_no_answer(teaching):
     pd.testing.assert_frame_equal(few, same)
 
 
-class Killed(BaseException):
-    """Nothing catches it."""
-
-
-def test_goes_on_per_sample(teaching, tmp_path, monkeypatch):
-    """Killed after seven answers, in the middle of a line of the journal."""
-    journal, generate, given = tmp_path / "journal.jsonl", variants.generate, []
-
-    def until_killed(lm, prompts, *, done, **options):
-        def told(index, tokens):
-            if len(given) == 7:
-                raise Killed
-            given.append(tuple(prompts[index]))
-            done(index, tokens)
-        return generate(lm, prompts, done=told, **options)
-
-    monkeypatch.setattr(variants, "generate", until_killed)
-    with pytest.raises(Killed):
-        evaluate(teaching, SMALL, journal=journal)
-    with journal.open("a") as file:
-        file.write('["free_answer 300')
-    assert len(journal.read_text().splitlines()) == 8
-    again, count = [], len(given)
-
-    def counted(lm, prompts, **options):
-        again.extend(map(tuple, prompts))
-        return generate(lm, prompts, **options)
-
-    monkeypatch.setattr(variants, "generate", counted)
-    table = evaluate(teaching, SMALL, journal=journal)
-    assert len(again) == 18 - count and not {*again} & {*given}
-    monkeypatch.setattr(variants, "generate", generate)
-    pd.testing.assert_frame_equal(table, evaluate(teaching, SMALL))
-
-
 def test_what_does_not_fit_is_said_before_anything_runs(teaching, stranger, monkeypatch):
     monkeypatch.setattr(variants, "generate", lambda *args, **kwargs: pytest.fail("asked"))
     with pytest.raises(UserError, match="rerank does not fit into 400 tokens: take at least"):

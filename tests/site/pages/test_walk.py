@@ -7,7 +7,6 @@ from bs4 import BeautifulSoup
 
 from rmutils.book.site.pages.walk import PICTURE, picture, walk
 from rmutils.core import paths
-from rmutils.core.errors import UserError
 
 CASE = {
     "prompt": ["<|start|>", *(f" far{n}" for n in range(20)), " The", " code", " is", " sev", "en",
@@ -34,19 +33,6 @@ def test_lines_join_each_written_token_with_the_place_looked_at():
         end = re.findall(r"[\d.]+", line.find("path")["d"])[-2]
         middle = float(place["x"]) + float(place["textlength"]) / 2
         assert abs(float(end) - middle) <= 1.5
-
-
-def test_without_motion_all_copied_tokens_are_joined_at_once():
-    rules, moving = picture(CASE).split("@media screen and (prefers-reduced-motion", 1)
-    assert "animation-name" not in rules and moving.count("@keyframes") == 2 * 3
-
-
-def test_a_book_without_the_case_says_so(tmp_path):
-    (tmp_path / "chapters").mkdir()
-    (tmp_path / "chapters" / "01_preliminaries.ipynb").write_text(
-        '{"cells": [], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}')
-    with pytest.raises(UserError, match="no cell 'needle-view'"):
-        walk(tmp_path)
 
 
 def test_readme_shows_the_picture_of_the_book():
