@@ -68,7 +68,7 @@ OTHERS: dict[str, Callable[[LanguageModel, Path], object]] = {
         path.parent).table,
     "sweep": lambda lm, path: sweep(
         lm, HeadScores(np.arange(64).reshape(1, 4, 16) / 500, "m"), SweepConfig(
-            counts=(1,), taus=(0.126,), draws=2, length=160, needles=2, samples=2, short=2,
+            counts=(1,), taus=(0.125,), draws=2, length=160, needles=2, samples=2, short=2,
             speeches=1, max_new_tokens=4), journal=path).answers,
 }
 
