@@ -1,20 +1,31 @@
 """What two pages, or a page and a claim, say of one quantity is one number with one interval."""
 
+import ast
+import json
+import math
+from importlib import import_module
+from itertools import combinations
+from pkgutil import walk_packages
+
 import pytest
 
-from rmutils.book.chapters.essay import findings as essay
+from rmutils.book import chapters
 from rmutils.book.chapters.main_tables.task_effects import lead, task_change
-from rmutils.book.chapters.masking_sweep import findings as masking_sweep
-from rmutils.book.chapters.training_effect import findings as training_effect
 from rmutils.book.chapters.training_effect.findings import (
     needles_found_change,
     retrieval_heads_change,
     retrieval_heads_change_beyond,
 )
+from rmutils.book.claims.claim_list import judge, load_claims
 from rmutils.book.experiments.planned_runs import BEFORE, MATCHED, RETMASK
-from rmutils.book.findings import FINDINGS, finding
+from rmutils.book.findings import AGAINST, FINDINGS, SHOWN, UNDECIDED, finding
+from rmutils.book.verdicts import AGAINST as OPPOSITE
+from rmutils.book.verdicts import QUANTITIES, THERE
+from rmutils.core import paths
 
-DECLARED = essay, masking_sweep, training_effect
+DECLARED = [import_module(found.name) for found in walk_packages(
+                chapters.__path__, "rmutils.book.chapters.")
+            if found.name.endswith(".findings") or found.name.count(".") == 3]
 """Importing them declares their findings."""
 SMOL, LARGER = "smollm2-135m", "qwen2.5-coder-0.5b"
 
@@ -49,3 +60,98 @@ def test_a_chapter_and_a_claim_agree(name, of, effect, given, scale):
 def test_no_two_names_stand_for_one_measurement():
     measures = [declared.measure for declared in map(FINDINGS.get, FINDINGS)]
     assert len({*measures}) == len(measures)
+
+
+@pytest.mark.parametrize(("first", "second"), [
+    *((("needles-lost-by-score", model, "copy"), ("needles-lost-top", model, count))
+      for model, count in ((SMOL, 14), (LARGER, 17), ("qwen2.5-coder-1.5b", 17))),
+    *((("needles-lost-by-kind", model, "facts-literal"), ("needles-lost-top", model, count))
+      for model, count in ((SMOL, 14), ("gemma3-270m", 4))),
+    (("literal-needles-lost", "tiny-llama", 8),
+     ("ablation-difference", "tiny-llama", "heads by patching"))])
+def test_two_plans_that_ask_the_same_agree(first, second):
+    found, other = finding(*first), finding(*second)
+    assert [found.value, found.low, found.high] == ends(other)
+    assert found.verdict == other.verdict
+
+
+@pytest.mark.parametrize(("difference", "more", "less"), [
+    (("needles-lost-top", SMOL, 4), ("needles-found", SMOL, "same layers", 4),
+     ("needles-found", SMOL, "top heads", 4)),
+    (("half-difference",), ("half-rises", "masked half"), ("half-rises", "other half")),
+    *((("larger-answers-change", "needles", other), ("larger-needles-found", RETMASK),
+       ("larger-needles-found", other)) for other in (BEFORE, MATCHED)),
+    (("abilities-masked", "same layers minus top heads"),
+     ("abilities-masked", "same layers minus whole"),
+     ("abilities-masked", "top heads minus whole"))])
+def test_a_difference_is_that_of_its_parts(difference, more, less):
+    assert finding(*difference).value == pytest.approx(finding(*more).value - finding(*less).value)
+
+
+def quoted() -> set[tuple]:
+    """Findings that pages ask for by plain words; models may have short names."""
+    asked = set()
+    for page in sorted(paths.NOTEBOOKS.glob("*.ipynb")):
+        cells = [ast.parse("".join(cell["source"]))
+                 for cell in json.loads(page.read_text(encoding="utf-8"))["cells"]
+                 if cell["cell_type"] == "code"]
+        nodes = [node for cell in cells for node in ast.walk(cell)]
+        short = {"BEFORE": BEFORE, "MATCHED": MATCHED, "RETMASK": RETMASK}
+        for node in nodes:
+            if isinstance(node, ast.Assign):
+                target, value = node.targets[0], node.value
+                pairs = (zip(target.elts, value.elts, strict=False)
+                         if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple)
+                         else [(target, value)])
+                short |= {to.id: what.value for to, what in pairs
+                          if isinstance(to, ast.Name) and isinstance(what, ast.Constant)}
+        for node in nodes:
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "finding":
+                of = [short.get(one.id) if isinstance(one, ast.Name) else
+                      one.value if isinstance(one, ast.Constant) else None for one in node.args]
+                if None not in of:
+                    asked.add(tuple(of))
+    return asked
+
+
+COINCIDENCE = {"middle-gain", "many-lead"}
+"""Of tiny-olmo3 they are equal: one ratio finds as many needles there as none."""
+
+
+def test_all_findings_agree():
+    """Two that have one value on the same from the same results have one interval; a verdict does
+    not go beyond its interval and its p; nothing that prose quotes is missing."""
+    found = {of: finding(*of) for of in quoted()}
+    assert len(found) > 100 and not [of for of, one in found.items() if one.missing]
+    with_ends = [(of, one) for of, one in found.items() if one.verdict and one.low == one.low]
+    for (of, one), (other_of, other) in combinations(with_ends, 2):
+        if (of[1:2] == other_of[1:2] and {*one.artifacts} & {*other.artifacts}
+                and math.isclose(one.value, other.value)
+                and {one.name, other.name} != COINCIDENCE):
+            assert [one.low, one.high] == pytest.approx([other.low, other.high]), (of, other_of)
+    for of, one in with_ends:
+        if one.verdict in (SHOWN, AGAINST):
+            assert not one.low <= 0 <= one.high and not one.p >= 0.05, of
+
+
+CORRECTED = {("needles-change", "tiny-llama")}
+"""Claims correct them for their parts, and the pages that quote them say that they do not."""
+
+
+def test_a_claim_and_a_page_have_one_word():
+    names = {declared.measure: name for name in FINDINGS if (declared := FINDINGS.get(name))}
+    names[needles_found_change] = "needles-change"
+    known = {name: names[asked.measure] for name in QUANTITIES
+             if (asked := QUANTITIES.get(name)).measure in names}
+    claims = [claim for claim in load_claims()
+              if {measure.quantity for measure in claim.measures} & {*known}]
+    differ, compared = set(), 0
+    for judged in judge(claims):
+        for part in judged.parts:
+            if part.measure.quantity in known and part.measure.bounds == (0, math.inf):
+                name = known[part.measure.quantity]
+                word = dict.fromkeys(THERE, SHOWN) | {OPPOSITE: AGAINST}
+                compared += 1
+                if finding(name, *part.of).verdict != word.get(part.answer.verdict, UNDECIDED):
+                    differ.add((name, *part.of))
+    assert compared > 20 and differ & quoted() <= CORRECTED
