@@ -6,6 +6,7 @@ Colours are Okabe and Ito's, which the colour-blind can tell apart.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -115,6 +116,12 @@ COLUMNS = ["panel", "horizontal", "vertical", "mark", "number", "series", "colou
 MOST_CELLS = 2_000
 """Cells listed of a larger map, those with the highest values: maps of attention
 have hundreds of thousands, nearly all close to 0."""
+
+
+def with_intervals(axes: Axes, x: pd.Series, table: pd.DataFrame, **how: Any) -> None:
+    """Draw the column `value` over x, with bars from `low` to `high`."""
+    errors = np.abs(table[["low", "high"]].to_numpy().T - table["value"].to_numpy())
+    axes.errorbar(x, table["value"], yerr=errors, **how)
 
 
 def drawn_data(figure: Figure) -> pd.DataFrame:

@@ -21,6 +21,7 @@ from rmutils.book.figures.style import (
     RED,
     SEQUENTIAL,
     WIDTH,
+    with_intervals,
 )
 
 COLUMNS = 4
@@ -55,9 +56,8 @@ def places(table: pd.DataFrame, base: str, xlabel: str, ylabel: str) -> Figure:
 
 def _line(axes: Axes, part: pd.DataFrame, colour: str, marker: str, line: str, label: str,
           shift: float = 0.0) -> None:
-    errors = np.abs(part[["low", "high"]].to_numpy().T - part["value"].to_numpy())
-    axes.errorbar(part["place"] + shift, part["value"], yerr=errors, color=colour, marker=marker,
-                  ls=line, ms=3, lw=1.1, capsize=2, elinewidth=0.9, label=label)
+    with_intervals(axes, part["place"] + shift, part, color=colour, marker=marker, ls=line, ms=3,
+                   lw=1.1, capsize=2, elinewidth=0.9, label=label)
 
 
 def heads(
@@ -103,9 +103,7 @@ def sweep(
             axes.axvspan(*spot, color=ORANGE, alpha=0.25, lw=0)
         for x in marks.values():
             axes.axvline(x, color=INK, lw=0.9, ls=":")
-        errors = np.abs(part[["low", "high"]].to_numpy().T - part["value"].to_numpy())
-        axes.errorbar(part["x"], part["value"], yerr=errors, color=RED, marker="o", ms=4, lw=1.4,
-                      capsize=2.5)
+        with_intervals(axes, part["x"], part, color=RED, marker="o", ms=4, lw=1.4, capsize=2.5)
         axes.set_ylabel(name, fontsize=9)
         if part["value"].max() > 1:
             axes.set_yscale("log")
@@ -177,10 +175,8 @@ def _draw(axes: Axes, part: pd.DataFrame, names: Sequence[str]) -> None:
     for i, (name, (colour, marker, line)) in enumerate(zip(names, LINES, strict=False)):
         own = part[part["line"] == name].sort_values("x")
         if len(own):
-            errors = np.abs(own[["low", "high"]].to_numpy().T - own["value"].to_numpy())
-            axes.errorbar(own["x"] + i * step, own["value"], yerr=errors, color=colour,
-                          marker=marker, ls=line, ms=3.5, lw=1.2, capsize=2, elinewidth=0.9,
-                          label=name)
+            with_intervals(axes, own["x"] + i * step, own, color=colour, marker=marker, ls=line,
+                           ms=3.5, lw=1.2, capsize=2, elinewidth=0.9, label=name)
     least, most = part["value"].min(), part[["value", "high"]].max(axis=None)
     if 0 <= least <= most <= 1:
         axes.set_ylim(-0.04, 1.05)

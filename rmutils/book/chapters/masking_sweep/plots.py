@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
 from rmutils.book.chapters.masking_sweep.sweet_spot import PERPLEXITY, REPETITION
+from rmutils.book.figures import style
 from rmutils.book.figures.style import BLUE, GREY, INK, ORANGE, RED, WIDTH, colour_of, new_axes
 from rmutils.heads.masking import MATCHED
 
@@ -60,9 +61,8 @@ def masking_sweep(
             part = one[one["policy"] == policy]
             if part.empty:
                 continue
-            errors = np.abs(part[["low", "high"]].to_numpy().T - part["value"].to_numpy())
-            axes.errorbar(part["count"] * SHIFT**i, part["value"], yerr=errors, label=label,
-                          color=colour, marker=marker, ls=line, ms=4, lw=1.4, capsize=2.5)
+            style.with_intervals(axes, part["count"] * SHIFT**i, part, label=label, color=colour,
+                                 marker=marker, ls=line, ms=4, lw=1.4, capsize=2.5)
         axes.set_ylabel(name)
         if name == PERPLEXITY:
             axes.set_yscale("log")
@@ -119,9 +119,8 @@ def by_length(models: Mapping[str, pd.DataFrame], ylabel: str) -> Figure:
     """
     figure, axes = new_axes(size=(WIDTH, 3.4))
     for shift, (model, table) in enumerate(models.items()):
-        errors = np.abs(table[["low", "high"]].to_numpy().T - table["value"].to_numpy())
-        axes.errorbar(table["length"] * 1.03**shift, table["value"], yerr=errors, marker="o", ms=4,
-                      capsize=3, color=colour_of(model), label=model)
+        style.with_intervals(axes, table["length"] * 1.03**shift, table, marker="o", ms=4,
+                             capsize=3, color=colour_of(model), label=model)
     lengths = sorted({n for table in models.values() for n in table["length"]})
     axes.set_xscale("log", base=2)
     axes.set_xticks(lengths, [f"{n:,}" for n in lengths])

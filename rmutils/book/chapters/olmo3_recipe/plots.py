@@ -12,6 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
+from rmutils.book.figures import style
 from rmutils.book.figures.style import BLUE, GREEN, GREY, INK, ORANGE, PURPLE, RED, WIDTH, new_axes
 
 COLOURS = {"YaRN, full layers": RED, "YaRN, all layers": ORANGE, "YaRN": RED,
@@ -30,10 +31,10 @@ def wavelengths(models: Mapping[str, tuple[pd.DataFrame, int, int]]) -> Figure:
     for (above, below), (title, (table, trained, wanted)) in zip(grid.T, models.items(),
                                                                  strict=True):
         for method, waves in table.items():
-            style = {"color": COLOURS[method], "lw": 1.4,
-                     "ls": "--" if method == "as trained" else "-"}
-            above.plot(table.index, waves, label=method, **style)
-            below.plot(table.index, waves / table["as trained"], **style)
+            how = {"color": COLOURS[method], "lw": 1.4,
+                   "ls": "--" if method == "as trained" else "-"}
+            above.plot(table.index, waves, label=method, **how)
+            below.plot(table.index, waves / table["as trained"], **how)
         for window in (trained, wanted):
             above.axhline(window, color=INK, lw=0.8, ls=":")
             above.annotate(f"{window:,} tokens", (0, window), xytext=(0, 2),
@@ -204,6 +205,5 @@ def without_parts(effects: pd.DataFrame) -> Figure:
 
 def _line(axes: Axes, part: pd.DataFrame, x: str, method: str, shift: float) -> None:
     """A method's values with 95 % intervals."""
-    errors = np.abs(part[["low", "high"]].to_numpy().T - part["value"].to_numpy())
-    axes.errorbar(part[x] * shift, part["value"], yerr=errors, color=COLOURS[method], ms=4,
-                  lw=1.2, capsize=2, marker=MARKERS.get(method, "o"), label=method)
+    style.with_intervals(axes, part[x] * shift, part, color=COLOURS[method], ms=4, lw=1.2,
+                         capsize=2, marker=MARKERS.get(method, "o"), label=method)
