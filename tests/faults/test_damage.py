@@ -54,7 +54,7 @@ def reader(file: Path, data: Path) -> Callable[[], object]:
         return lambda: load_claims(folder)
     if name.startswith("paper/"):
         return lambda: read_records(SCHEMAS[file.name], folder)
-    if file.suffix == ".yaml":
+    if file.suffix == ".yaml" or folder.name == "ordinary":  # texts that only an experiment reads
         return lambda: files.intact(file)
     return lambda: load_needles(file) if file.suffix == ".jsonl" else load_haystacks(folder)
 
