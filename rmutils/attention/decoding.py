@@ -33,8 +33,8 @@ from rmutils.core.errors import UserError
 from rmutils.core.validation import checked
 from rmutils.models.engine import drafts
 from rmutils.models.engine.caches import filled, stack_caches
+from rmutils.models.engine.generation import steps
 from rmutils.models.engine.implementations import GROUPED, register, register_by_layer, using
-from rmutils.models.engine.states import steps
 from rmutils.models.families import needs_eager
 from rmutils.models.head_blocks import attentions, keeps_states
 
@@ -308,8 +308,7 @@ def _in_two_readings(
     model: PreTrainedModel, recorder: ArgMaxRecorder, prompt: Sequence[int], max_new_tokens: int,
     stop_ids: Collection[int], forced: Sequence[int] | None,
 ) -> Answer:
-    """Let a hybrid answer a text, and watch it read text and answer at once; layers without heads
-    look nowhere, at position -1."""
+    """Let a hybrid answer, then watch it read text and answer at once; layers without heads: -1."""
     said: list[int] = [] if forced is None else [*forced]
     if forced is None:
         reader = steps(model, prompt)

@@ -90,11 +90,13 @@ class HeadCache(Cache):
 
     @property
     def size(self) -> int:
+        """Bytes of its keys and values."""
         return sum(tensor.element_size() * tensor.numel()
                    for layer in self.layers for tensor in _tensors(layer))
 
     @property
     def share(self) -> float:
+        """The same as a share of what a full cache of as many tokens takes."""
         full, layers = 0, list[Any](self.layers)
         for layer in layers:
             heads = sum(tensor.shape[1] * tensor.shape[3] * tensor.element_size()

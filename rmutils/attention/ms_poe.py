@@ -109,9 +109,8 @@ def ms_poe(
     module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, *,
     scaling: float, given: HeadScales, recorder: ArgMaxRecorder | None = None, **kwargs: Any,
 ) -> tuple[Tensor, None]:
-    """SDPA on queries and keys whose positions are divided by each head's ratio. The queries are
-    the last positions; the cache keeps the keys as the model turned them: each step turns them
-    on."""
+    """SDPA on queries, the last positions, and keys whose positions are divided by each head's
+    ratio. The cache keeps the keys as the model turned them."""
     group = query.shape[1] // key.shape[1]
     if given.ratios is None:
         given.shares = looked_at(query, key.repeat_interleave(group, dim=1), attention_mask,

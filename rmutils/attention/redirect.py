@@ -205,8 +205,7 @@ class _Pass:
         self.ends = positions[:, -1:] - self.places
 
     def _check(self, ids: Tensor, positions: Tensor, mask: Tensor | None) -> None:
-        """Check that each row reads the prompt of its span. The last token of a prompt is left out:
-        there, rows that are read together have padding."""
+        """Check that each row reads its span's prompt, but for the last token (padding)."""
         if bool((positions >= self.since).all()):
             return
         seen = torch.ones_like(ids, dtype=torch.bool)

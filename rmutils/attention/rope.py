@@ -178,8 +178,8 @@ def extended_frequencies(
 
 def ramp_in_turns(frequencies: Tensor, trained: int, how: RopeExtension) -> Tensor:
     """Inverse frequencies after YaRN as Peng et al. print it (equations 17 to 23): the ramp rises
-    in a line with the turns of a pair within the window; that of transformers, and of
-    `extended_frequencies`, with its number."""
+    in a line with the turns of a pair within the window; that of `extended_frequencies`, with its
+    number."""
     turns = trained * frequencies / (2 * math.pi)
     slow = 1 - ((turns - how.beta_slow) / (how.beta_fast - how.beta_slow)).clamp(0, 1)
     return frequencies * (1 - slow) + frequencies / how.factor * slow

@@ -208,8 +208,7 @@ class SelectedView(PromptView):
         return float(np.mean(shares[1:])) if len(shares) > 1 else float("nan")
 
     def hidden_bytes(self) -> int:
-        """Bytes of the hidden states, which take the place of the later layers' keys and values
-        and which the paper does not count."""
+        """Bytes of the hidden states in place of later keys and values; the paper counts none."""
         return self.selection.hidden.nbytes
 
 

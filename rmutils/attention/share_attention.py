@@ -125,8 +125,7 @@ class GivenSharing(AttentionVariant):
 
 @VARIANTS.register("unshared")
 class Unshared(AttentionVariant):
-    """Share-Attention's own code in which no head shares. SDPA is a kernel of another make, so only
-    this tells what sharing itself saves."""
+    """Share-Attention's kernel in which no head shares: tells what sharing alone saves."""
 
     kind: Literal["unshared"] = "unshared"
     label = "Share-Attention's code without sharing"
@@ -181,8 +180,7 @@ def share_attention(
     recorder: ArgMaxRecorder | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
-    """Attention whose weights are computed for essential heads only: a head looks where the head
-    looks whose weights it takes."""
+    """Attention whose weights are computed for essential heads only; the others take theirs."""
     group = query.shape[1] // key.shape[1]
     essential, keys = query[:, given.essential], key[:, given.essential // group]
     if recorder is not None:
@@ -220,8 +218,8 @@ def shared_layers(model: PreTrainedModel, sharing: Sharing) -> dict[int, Shared]
 
 @contextmanager
 def sharing_heads(model: PreTrainedModel, sharing: Sharing) -> Iterator[None]:
-    """Switch a model to Share-Attention; on exit its own comes back, also after an error. Layers in
-    which every head is essential keep their attention. Errors are those of `shared_layers`."""
+    """Switch a model to Share-Attention, but for layers in which every head is essential; on exit
+    its own comes back, also after an error. Errors are those of `shared_layers`."""
     with attached(model, NAME, shared_layers(model, sharing)):
         yield
 

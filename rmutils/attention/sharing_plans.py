@@ -53,8 +53,7 @@ def check_window(lm: LanguageModel, length: int) -> None:
 def document_questions_at(
     lm: LanguageModel, length: int, places: Sequence[float], seed: int
 ) -> Iterator[list[Question]]:
-    """Yield questions without end, each with its document at all places; worlds that ask for more
-    room than there is are left out."""
+    """Yield questions without end, each with its document at all places, if there is room."""
     taken, count = len(document_prompt(lm, "")) + ANSWER_TOKENS + MARGIN, counter(lm)
     misfits = 0
     for i in itertools.count():
@@ -117,8 +116,7 @@ def load_sharing(path: Path) -> Sharing:
 
 
 def distances(maps: Tensor) -> Distances:
-    """Equation 9: root of the summed squared differences of two maps, over that of their length; of
-    `maps` (heads, tokens, tokens), (heads, heads)."""
+    """Equation 9: root of summed squared differences of two maps, over that of their length."""
     _, tokens, _ = maps.shape
     flat = maps.double().flatten(1)
     found: Distances = (torch.cdist(flat, flat, compute_mode="donot_use_mm_for_euclid_dist")
@@ -128,8 +126,7 @@ def distances(maps: Tensor) -> Distances:
 
 def clusters(distance: Distances, threshold: float) -> dict[int, list[int]]:
     """Group heads by complete linkage: no two of a cluster lie further apart than allowed in
-    `distance` (heads, heads). The paper names the threshold, but no clustering: this one is
-    ours."""
+    `distance` (heads, heads). The clustering is ours; the paper names only the threshold."""
     tree = linkage(squareform(distance, checks=False), method="complete")
     label = fcluster(tree, threshold, criterion="distance")
     found = {}
@@ -169,17 +166,16 @@ def in_layers(threshold: float, layers: Collection[int] | None, count: int) -> l
 def threshold_for(
     apart: Distances, kept: float, layers: Collection[int] | None = None
 ) -> float:
-    """Find the lowest threshold at which no more than this share of all heads is computed; where
-    even one head for each layer is more, the largest threshold. `apart`: (layers, heads, heads).
-    The paper names retention rates, but not all of the thresholds that they come from."""
+    """Find the lowest threshold at which no more than this share of all heads is computed; the
+    largest if even one head for each layer is more. `apart`: (layers, heads, heads). The paper
+    names retention rates, but not all of the thresholds that they come from."""
     step = bisect_left(range(int(FURTHEST * STEPS)), -kept, key=lambda i: -retention(
         sharing_at(apart, in_layers(i / STEPS, layers, len(apart)))))
     return step / STEPS
 
 
 def most_alike(distance: Distances, threshold: float) -> list[int]:
-    """Return the heads of the largest cluster, the first of those of the same size; where each head
-    is a cluster of its own, the two that lie nearest to each other."""
+    """Return the heads of the (first) largest cluster; if all are single, the two nearest heads."""
     found = [sorted([head, *others]) for head, others in clusters(distance, threshold).items()]
     largest = max(found, key=len)
     if len(largest) > 1:
@@ -199,7 +195,6 @@ def shuffled(sharing: Sharing, seed: int) -> Sharing:
 
 
 def even_sharing(layers: int, heads: int, computing: int) -> Sharing:
-    """Let the first heads of every layer compute, and the others share with them in turn: for
-    timing, which does not depend on which heads share."""
+    """Let the first heads of every layer compute, the others share in turn: for timing."""
     return {i: {head: [*range(head + computing, heads, computing)] for head in range(computing)}
             for i in range(layers)}

@@ -58,18 +58,15 @@ class AttentionVariant(Config):
 
     @contextmanager
     def attached(self, lm: LanguageModel) -> Iterator[AttachedModel]:
-        """Put the variant on a model, or raise UserError if it does not fit; on exit its own
-        attention comes back, also after an error."""
+        """Put the variant on a model, or raise UserError; on exit its own attention comes back."""
         yield AttachedModel(lm)
 
     def prepared(self, lm: LanguageModel) -> AttentionVariant:
-        """Return the variant with all that it finds out about a model before it is attached, for
-        those who attach it more than once."""
+        """Return the variant with all that it finds out about a model, to be attached often."""
         return self
 
     def by_layer(self, layers: int) -> dict[int, AttentionVariant]:
-        """Return the variant set in one layer alone, for each layer of a model where it can be; a
-        variant that is not set layer by layer raises UserError."""
+        """Return the variant in one layer alone, for each layer where it can be set."""
         raise UserError(f"{self.label} cannot be set in a single layer.")
 
 

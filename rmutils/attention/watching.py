@@ -181,8 +181,7 @@ def watch(
 def head_outputs(
     lm: LanguageModel, layers: Sequence[int], take: Callable[[int, Tensor], None]
 ) -> Iterator[None]:
-    """Hand on what the output projection of each layer reads, (batch, queries, heads, head size).
-    """
+    """Hand on what each layer's output projection reads, (batch, queries, heads, head size)."""
     def read(layer: int, module: Any, inputs: tuple[Tensor, ...]) -> None:
         take(layer, inputs[0].view(*inputs[0].shape[:-1], lm.shape[1], -1))
 

@@ -1,7 +1,7 @@
 """The command `rmutils`. Exit status: 0 done, 1 a check failed, 2 bad usage or input.
 
-A subcommand's module is imported when it is called, and what only commands need with it (pydantic
-above all), so that `rmutils --help` answers at once.
+A subcommand's module, and pydantic, are imported when it is called: `rmutils --help` answers at
+once.
 """
 
 from __future__ import annotations
@@ -29,10 +29,8 @@ class Listed:
 
     module: str
     help: str
-    at_once: bool = False
-    """It keeps nothing to go on from."""
-    clone: bool = False
-    """It needs the clone: its notebooks, stored results, environment."""
+    at_once: bool = False  # it keeps nothing to go on from
+    clone: bool = False  # it needs the clone: its notebooks, stored results, environment
 
 
 COMMANDS = {
@@ -114,8 +112,7 @@ class LazyCommands(TyperGroup):
 
 
 def _reason(error: typer.BadParameter) -> str:
-    """Say what is wrong with a value, in the words of this project if its configuration found it.
-    """
+    """Say what is wrong with a value, in this project's words if its configuration found it."""
     from pydantic import BaseModel, ValidationError
 
     from rmutils.core.validation import explain

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
+from rmutils.cli.options import Json
 from rmutils.core.errors import UserError, did_you_mean
 from rmutils.core.paths import cache_dir, caches
 from rmutils.models import costs
@@ -23,7 +24,6 @@ from rmutils.models.loading import find_trained, trained_folder
 models_app = typer.Typer(no_args_is_help=True, help="Models: list, fetch, info, train.")
 Name = Annotated[str, typer.Argument(help="As `rmutils models list` shows it.")]
 CORES = 4  # cores that a detection makes good use of
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def _known(name: str) -> ModelSpec:

@@ -81,8 +81,7 @@ class Config(BaseModel):
         return values
 
     def outside(self) -> dict[str, str]:
-        """Return the code outside this project that registered what the values name, as
-        `Registry.origins` tells it: a part of a result's identity."""
+        """Return the outside code that registered what the values name: part of the identity."""
         found: dict[str, str] = {}
         if not Registry.outside:
             return found
@@ -272,8 +271,7 @@ class ConfigField:
         return next(_registries([self.info.annotation, *self.info.metadata]), None)
 
     def kinds(self) -> Mapping[str, type[Config]]:
-        """Return the configurations that the field takes by their `kind`, if there are several;
-        in alphabetical order, as that of registration is that of imports."""
+        """Return the configurations that the field takes by `kind`, if several, sorted."""
         if len(self.configs) > 1:
             by_kind = {config.model_fields["kind"].default: config for config in self.configs}
             return dict(sorted(by_kind.items()))

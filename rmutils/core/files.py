@@ -105,8 +105,7 @@ def differs(path: Path, known: str) -> str:
 
 
 def intact(path: Path) -> Path:
-    """Return a file that is to be read. If it ships with the project, it must be as it was shipped.
-    """
+    """Return a file that is to be read, which is as it was shipped if it ships with the project."""
     file = Path(os.path.abspath(path))
     name = os.path.relpath(file, DATA)
     if name in _sums() and file.is_file() and sha256(file) != _sums()[name]:

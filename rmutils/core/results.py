@@ -182,9 +182,8 @@ class Stage(Generic[T]):
         self, config: Config, inputs: dict[str, str], make: Callable[[Path], T], *,
         compute: Compute, command: str, model: str, label: str = "",
     ) -> tuple[T, Artifact]:
-        """Look a result up, or `make` it and keep it in the user's cache; all else as
-        `obtain_folder`. `make` returns the payload, given the path of a journal, which is there
-        after a kill."""
+        """As `obtain_folder`, but `make` returns the payload; it gets the path of a journal, which
+        is still there after a kill."""
         def write(folder: Path) -> dict[str, Any]:
             payload = make(folder / JOURNAL)
             self.write(payload, folder)

@@ -208,9 +208,7 @@ Copy = Callable[[str, Path, int], object]
 
 
 def opened(where: str) -> Copy:
-    """Return what copies a file of a release, by its name there, to a path, if it is no larger
-    than so many bytes.
-    """
+    """Return what copies a release's file, by its name, to a path, up to so many bytes."""
     if where.startswith(("http://", "https://")):
         client = Client(where, timeout=STALLED, tries=3, public=True)
         return lambda name, target, largest: client.save(f"/{name}", target, largest)
@@ -225,8 +223,7 @@ def opened(where: str) -> Copy:
 
 
 def fetch_results(where: str, text: str = "") -> list[Artifact]:
-    """Bring the results of a release that are not here yet into the user's cache; a call that was
-    cut off is gone on with by the next one."""
+    """Bring a release's results that are not here yet into the user's cache; resumable."""
     copy, root = opened(where), cache_dir() / "artifacts"
     work = root / ".fetched"
     with one_process(root / ".fetched.lock", "fetching results"):

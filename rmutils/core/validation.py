@@ -210,8 +210,7 @@ def explain(error: ValidationError, model: type[BaseModel], before: str = "") ->
 def _place(
     loc: tuple[int | str, ...], model: type[BaseModel], whole: bool,
 ) -> tuple[list[str], list[str]]:
-    """Return the names of fields in a location, without positions and members of unions, and the
-    names of all fields where the last is looked up."""
+    """Return the names of fields in a location, and all names where the last is looked up."""
     names, models, known = list[str](), {model}, list[str]()
     for i, part in enumerate(loc):
         known = [name for m in models for name in m.model_fields]

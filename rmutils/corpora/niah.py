@@ -27,8 +27,7 @@ class Haystack:
 
 
 def load_haystacks(folder: Path | str | None = None) -> list[Haystack]:
-    """Read the parts of a haystack folder, in the order of their names: `.txt` files, or
-    subfolders, each a part made of its `.txt` files (`haystack_for_detect` of Wu et al.)."""
+    """Read a haystack folder's parts, by name: `.txt` files, or subfolders of them (Wu et al.)."""
     folder = Path(folder or HAYSTACK)
     if not folder.is_dir():
         state = "is a file" if folder.exists() else "does not exist"
@@ -63,8 +62,8 @@ class Needle:
 
     @property
     def answer_span(self) -> tuple[int, int]:
-        """Characters of `needle` that are the answer, `(start, end)`, whatever their case: a
-        published needle has "Because" where its answer has "because"."""
+        """Characters of `needle` that are the answer, `(start, end)`, in any case (as
+        published)."""
         places = places_of(self.real_needle, self.needle, re.IGNORECASE)
         if not places:
             raise ValueError("the answer (real_needle) does not stand in the needle")
@@ -172,8 +171,7 @@ class NiahBuilder:
     """
 
     space = " "
-    newline = "\n"
-    """Before the needle, and before the question."""
+    newline = "\n"  # before the needle, and before the question
 
     def __init__(self, lm: Prompted, haystacks: Sequence[Haystack], *, buffered: bool = False):
         self.lm = lm

@@ -1,9 +1,5 @@
-"""Greedy answers to many prompts, and whether they are right; how probable chosen and rejected
-responses are to a model.
-
-Fluency of a masked model: repetition, how odd the whole model finds what it says, and next words of
-plain text.
-"""
+"""Greedy answers, and whether they are right; how probable chosen and rejected responses are;
+fluency of a masked model: repetition, how odd the whole model finds what it says, next words."""
 
 from __future__ import annotations
 
@@ -33,8 +29,7 @@ def answer(
     max_new_tokens: int,
     batch_tokens: int | None = None,
 ) -> list[str]:
-    """Greedy answers, in the order of the prompts. An answer depends on its own prompt only, but
-    for the last bits of floating-point numbers."""
+    """Greedy answers, in order; each depends on its own prompt only, but for the last bits."""
     tokens = generate(lm, prompts, max_new_tokens=max_new_tokens, batch_tokens=batch_tokens)
     return [lm.tokenizer.decode(row, skip_special_tokens=True).strip() for row in tokens]
 
@@ -92,8 +87,7 @@ def log_probabilities(
     lm: LanguageModel, prompts: Sequence[list[int]], answers: Sequence[list[int]],
     batch_tokens: int = BATCH_TOKENS,
 ) -> list[float]:
-    """Log-probability of each answer after its prompt: the sum over its tokens, in nats. Sequences
-    are padded on the right, which no token of a causal model sees."""
+    """Sums of the log-probabilities of each answer's tokens after its prompt, in nats."""
     sequences = [[*prompt, *answer] for prompt, answer in zip(prompts, answers, strict=True)]
 
     def read(batch: Sequence[int]) -> list[float]:

@@ -208,9 +208,7 @@ def outcome(prompt: FailurePrompt, response: str) -> str:
 
 
 def name_outcome(name: str, response: str) -> str:
-    """`copied`: it is there letter by letter. `near miss`: something much like it does.
-    `in part`: only some of its words do. Else `missing`.
-    """
+    """`copied` letter by letter; a `near miss`; `in part`, some of its words; or `missing`."""
     if _holds(name, response):
         return "copied"
     if similarity(name, response) >= NEAR:
@@ -233,9 +231,7 @@ def similarity(name: str, response: str) -> float:
 
 
 def format_outcome(shape: Callable[[str], object], right: str, response: str) -> str:
-    """`kept`: the response has the shape of a right one. `another shape`: it has one that the
-    format's reader understands. Else `does not parse`.
-    """
+    """`kept`: a right one's shape. `another shape`: one that its reader knows, too."""
     found = shape(response)
     return "does not parse" if found is None else "kept" if found == shape(right) else \
         "another shape"

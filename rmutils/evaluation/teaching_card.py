@@ -1,7 +1,5 @@
-"""Tests of a teaching model on texts that it was not trained on, and its card.
-
-Short texts are judged without asking a model: are they English of the invented world?
-"""
+"""A teaching model's card: tests on texts that it was not trained on. Short texts are judged
+without asking a model: are they English of the invented world?"""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Attention rows become retrieval scores, measures and chosen heads.
-
-The names below are imported when they are first used: whoever only reads scores need not wait for
-torch.
-"""
+"""Attention rows become retrieval scores, measures and chosen heads; torch waits for use."""
 
 from __future__ import annotations
 

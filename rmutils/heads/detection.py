@@ -166,8 +166,8 @@ def run_cases(
     lm: LanguageModel, config: DetectConfig, *, journal: Path | None = None,
     watch: Watch | None = None, of: Any = None,
 ) -> tuple[np.ndarray, pd.DataFrame]:
-    """Run the cases of `detect`; it is no error if no needle is found. Scores (cases, layers,
-    heads) and a row for each case, failed ones included."""
+    """Run the cases of `detect`, failed ones included: scores (cases, layers, heads), and a
+    table."""
     runs, table = _run(lm, config, Journal(journal, _depends(lm, config, of)), watch)
     table["success"] |= not kind_of(config).only_found
     return runs[config.score], table

@@ -80,8 +80,7 @@ class PairedDetection:
                 NEAREST: others[linear_sum_assignment(gaps)[1]]}
 
     def sums(self, cases: Cases) -> np.ndarray:
-        """Return (2, needles, heads + 1): scores summed by needle and, last, how many cases count.
-        """
+        """Return (2, needles, heads + 1): scores by needle and, last, how many cases count."""
         success = self.success
         counted = np.stack([success.all(0)] * 2) if cases == "both" else success
         if not counted.any():
@@ -222,8 +221,7 @@ def _mean_of_known(parts: np.ndarray) -> np.ndarray:
 def needles_found(
     pairs: Sequence[PairedDetection], *, resamples: int = RESAMPLES, seed: int = 0
 ) -> pd.DataFrame:
-    """Return the share of cases with the needle found, `before`, `after`, `both`, and `change`, as
-    `training_effect` returns one group, named `needles found`."""
+    """Return the shares of cases with the needle found, and `change`, as `training_effect` does."""
     measured = []
     for pair in pairs:
         before, after = pair.success.astype(float)

@@ -196,8 +196,7 @@ def mask_heads(
 def scaled_outputs(
     lm: LanguageModel, heads: Iterable[Head], factor: float
 ) -> Iterator[None]:
-    """Multiply what heads write by a factor; their attention stays as it is. On exit, also after an
-    exception, the weights are what they were before, bit for bit."""
+    """Multiply what heads write by a factor; on exit the weights are as before, bit for bit."""
     heads = sorted(lm.checked_heads(heads))
     parts = [_columns(lm, *head) for head in heads]
     before = [part.clone() for part in parts]

@@ -39,8 +39,7 @@ ANCHOR = 8  # last tokens of a prompt that are watched: the observation window o
 
 
 class SpanRecorder(ArgMaxRecorder):
-    """Also collects the attention to a span of keys, and what heads read from it and from all keys.
-    """
+    """Also collects attention to a span of keys, and what heads read from it and from all keys."""
 
     def __init__(self, spans: Sequence[tuple[int, int]], device: torch.device, before: int = 0):
         super().__init__()

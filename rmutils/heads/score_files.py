@@ -154,8 +154,7 @@ def read(
 
 
 def _checked(found: dict[str, Any], path: Path) -> dict[str, Any]:
-    """Refuse shares that are none. The published code counts each copy, so that scores above 1
-    occur."""
+    """Refuse shares that are none; the published code, which counts each copy, exceeds 1."""
     kind, runs, grid = found.get("score", "copy"), found["runs"], found["about"].get("grid")
     highest = 1
     if isinstance(grid, dict) and grid.get("definition") == "wu":

@@ -1,11 +1,9 @@
-"""How concentrated retrieval is: measures over the mean scores of all heads.
+"""How concentrated retrieval is, and how many runs or needles a ranking of heads needs.
 
 The paper argues with "sparsity" (section 5.2) but defines no measure. These are the usual ones.
 Each takes a map of scores (layers, heads), none negative, and returns a number; or maps below each
 other (..., layers, heads), and returns a number for each. Where all scores of a map are 0, `gini`,
 `hoyer` and `effective_heads` mean nothing and are NaN.
-
-How many runs or needles a ranking of heads needs.
 """
 
 from __future__ import annotations
@@ -64,8 +62,7 @@ def hoyer(mean: np.ndarray) -> np.ndarray:
 
 @np.errstate(invalid="ignore")
 def effective_heads(mean: np.ndarray) -> np.ndarray:
-    """Effective number of heads: exp of the Shannon entropy of the scores taken as shares; n heads
-    with equal scores, all others at zero, give n."""
+    """exp of the Shannon entropy of scores taken as shares: n for n equal scores, the others 0."""
     x = _in_rows(mean)
     p = x / x.sum(-1, keepdims=True)
     return _where_any(np.exp(entr(p).sum(-1)), x)

@@ -17,9 +17,7 @@ STAGES = "detect", "scores"  # stages that hold scores of one kind, or of severa
 
 
 def stored_detection(where: Path | str) -> Artifact | None:
-    """Return the stored result that is meant by a name, a folder or one of its files, checked; None
-    if it is a file of another kind.
-    """
+    """Return the stored result of a name, folder or file; None for a file of another kind."""
     path = Path(where)
     folder = path.parent if path.name in (MANIFEST, CASES, RUNS) else path
     if (folder / MANIFEST).is_file():

@@ -138,8 +138,7 @@ def slice_of(inputs: dict, rank: int, ranks: int) -> dict:
 
 
 def loss_and_gradients(model: PreTrainedModel, inputs: dict) -> Tensor:
-    """Mean loss over all tokens of all slices; gradients are those of one process with all tokens.
-    """
+    """Mean loss over all tokens of all slices; gradients as of one process with all tokens."""
     own = slice_of(inputs, dist.get_rank(), dist.get_world_size())
     targets = own.pop("targets")
     counted = (inputs["labels"] != NO_LABEL).sum()
@@ -175,8 +174,7 @@ def balance(tokens: int, ranks: int, window: int | None = None) -> list[float]:
 def packed_balance(
     instances: Sequence[Sequence[int]], capacity: int, ranks: int, window: int | None = None
 ) -> np.ndarray:
-    """Work of each slice, in attended pairs of tokens, over the mean of its instance, where no
-    document sees another, (instances, ranks)."""
+    """Work (attended pairs) of each slice over its instance's mean, (instances, ranks)."""
     work = np.zeros((len(instances), capacity))
     for row, lengths in zip(work, instances, strict=True):
         seen = np.concatenate([np.arange(1, length + 1) for length in lengths])

@@ -87,8 +87,7 @@ def best_fit(lengths: Sequence[int], capacity: int) -> Packing:
 
 
 def _fit(lengths: list[int], capacity: int) -> list[int]:
-    """Instance of each length, which is one of `capacity` at most; an instance is opened when none
-    has room."""
+    """Instance of each length, of `capacity` at most; one is opened when none has room."""
     rooms = _Rooms(capacity)
     placed, opened = [], 0
     for length in lengths:

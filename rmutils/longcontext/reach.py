@@ -31,8 +31,7 @@ ROOM = 96  # tokens that are kept free for template, question and answer
 
 
 class ReachConfig(Config):
-    """The questions; all values are ours. RULER, which the Olmo 3 recipe takes, asks at 4,096 to
-    65,536 tokens."""
+    """The questions; all values are ours. RULER, in the Olmo 3 recipe, asks at 4,096 to 65,536."""
 
     lengths: tuple[Annotated[int, Field(ge=256)], ...] = (320, 640, 1280, 2560, 5120)
     """Tokens of text, question and answer."""
@@ -76,8 +75,7 @@ def readings(lm: LanguageModel, config: ReachConfig, length: int) -> Iterator[Re
 
 
 def read(lm: LanguageModel, reading: Reading) -> tuple[list[bool], Tensor]:
-    """Say whether each fact is found, and give the loss of each token of the text but its first, in
-    nats."""
+    """Say whether each fact is found; the loss of each token of the text but the first, in nats."""
     window = getattr(lm.model.config, "sliding_window", None) or 1
     whole = len(reading.shared) // window * window  # so many can be read in blocks
     rest = reading.shared[whole:]

@@ -10,8 +10,7 @@ phrase that marks the text (TF-IDF), up to eight snippets of the text in which i
 twelve forms in which these are retold. The recipe names the forms; the words are ours, and those of
 a world of few words.
 
-In the recipe a large model words questions and answers. Here templates do, unless a server is
-asked; what must not change, such as a count or a name, is looked for in each of its replies.
+In the recipe a large model words questions and answers. Here templates do.
 """
 
 from __future__ import annotations
@@ -29,7 +28,6 @@ from rmutils.corpora.world.facts import Fact, sentence, values
 from rmutils.corpora.world.lexicon import OF_KIND, names
 from rmutils.corpora.world.samples import Sample
 from rmutils.corpora.world.writing import Chronicle
-from rmutils.preference.judges import ServerJudge
 
 NOUNS = frozenset((*words.THINGS, *words.CROPS, *words.DISHES, *words.ANIMALS, *words.TRADES,
                    *words.MATERIALS, *words.CLOTHS, *words.INSTRUMENTS, *words.SPOTS,
@@ -45,8 +43,7 @@ def noun_counts(text: str) -> Counter:
 
 
 def name_counts(text: str) -> Counter:
-    """How often each name of a person, place, object or event occurs: noun phrases of one to three
-    words."""
+    """How often each name, a noun phrase of one to three words, occurs."""
     found: Counter = Counter()
     spoken = re.findall(r"\w+", text)
     for one, two, three in zip(spoken, [*spoken[1:], ""], [*spoken[2:], "", ""], strict=False):
@@ -75,8 +72,7 @@ class TfIdf:
         self.having = Counter(phrase for text in texts for phrase in counts(text))
 
     def top(self, found: Counter, count: int) -> list[str]:
-        """The phrases that mark a text most, given their counts there; alphabetically where they
-        mark it alike."""
+        """The phrases that mark a text most, given their counts there; ties alphabetically."""
         return sorted(found, key=lambda phrase: (-self.weight(phrase) * found[phrase], phrase)
                       )[:count]
 
@@ -92,38 +88,6 @@ _SHOWN = frozenset((*words.THINGS, *words.SHOWS))
 def _every(kind: str) -> frozenset[str]:
     """Names of a kind in both splits."""
     return frozenset((*names(kind, "train"), *names(kind, "held_out")))
-
-
-Wording = Callable[[str, Sequence[str]], str]
-"""A sentence and what it must keep -> the sentence in other words."""
-
-PROMPT = """\
-Say the following in other words, in one line. Keep these exactly as they are: {kept}.
-
-{line}
-
-Reply with the new line and nothing else."""
-"""Ours; the recipe's prompts are not in the report."""
-
-
-def as_it_is(line: str, kept: Sequence[str]) -> str:
-    """No other words: the templates."""
-    return line
-
-
-def by_server(server: ServerJudge) -> Wording:
-    """Wording by the model of a server with OpenAI's interface. A sentence stays as it is where no
-    reply keeps what has to be kept, so that answers are exact whatever the model says."""
-
-    def say(line: str, kept: Sequence[str]) -> str:
-        def keeps(reply: str) -> str | None:
-            reply = reply.strip()
-            right = reply and "\n" not in reply and all(places(part, reply) for part in kept)
-            return reply if right else None
-
-        return server.ask(PROMPT.format(kept=", ".join(kept), line=line), keeps) or line
-
-    return say
 
 
 WORDS = 5  # Nouns of a section that are asked for. The Olmo 3 recipe: five.
@@ -162,13 +126,12 @@ def common_words(text: str, marks: TfIdf, count: int = WORDS) -> dict[str, int]:
     return {word: found[word] for word in marks.top(found, count)}
 
 
-def cwe(world: World, text: str, marks: TfIdf, say: Wording = as_it_is) -> list[Sample]:
+def cwe(world: World, text: str, marks: TfIdf) -> list[Sample]:
     """Questions about the words of a text, with exact answers."""
     samples = []
     for word, n in common_words(text, marks).items():
-        question = say(world.wording(QUESTIONS).format(w=word), (word,))
-        answer = ANSWER.format(w=word, n=n)
-        samples.append(Sample("cwe", question, say(answer, (word, str(n))), golds=(str(n),)))
+        question = world.wording(QUESTIONS).format(w=word)
+        samples.append(Sample("cwe", question, ANSWER.format(w=word, n=n), golds=(str(n),)))
     return samples
 
 
@@ -237,17 +200,14 @@ class Snippet:
 
 
 def snippets(world: Chronicle, phrase: str, text: str) -> list[Snippet]:
-    """The sentences of a text in which a phrase stands, in their order; of more than eight, as many
-    drawn at random."""
+    """The sentences of a text in which a phrase stands, in order; at most eight, drawn."""
     found = [Snippet(line, fact) for line, (fact, _) in world.lines_in(text).items()
              if places(phrase, line)]
     kept = sorted(world.random.sample(range(len(found)), min(len(found), SNIPPETS)))
     return [found[i] for i in kept]
 
 
-def rex(
-    world: Chronicle, text: str, marks: TfIdf, form: str | None = None, say: Wording = as_it_is
-) -> Sample | None:
+def rex(world: Chronicle, text: str, marks: TfIdf, form: str | None = None) -> Sample | None:
     """A request to retell what a text says about a phrase, with the right answer, but without the
     text. `support` has the snippets, `key_points` the facts, `golds` their values. None if no name
     stands in two sentences."""
@@ -258,16 +218,13 @@ def rex(
     found = snippets(world, phrase, text)
     form = form or world.random.choice(list(FORMATS))
     return Sample(
-        "rex", say(FORMATS[form].request.format(p=phrase), (phrase,)),
-        write(world, FORMATS[form], phrase, found, say),
+        "rex", FORMATS[form].request.format(p=phrase), write(world, FORMATS[form], phrase, found),
         golds=tuple(dict.fromkeys(one.fact.value for one in found)),
         support=tuple(one.told for one in found),
         key_points=tuple(one.fact.answer for one in found))
 
 
-def write(
-    world: Chronicle, form: Format, phrase: str, found: Sequence[Snippet], say: Wording = as_it_is
-) -> str:
+def write(world: Chronicle, form: Format, phrase: str, found: Sequence[Snippet]) -> str:
     """The answer in a form."""
     lines = [sentence(form.opening.format(p=phrase))] if form.opening else []
     for n, one in enumerate(found, 1):
@@ -276,7 +233,7 @@ def write(
         lines.append(form.each.format(
             n=n, told=one.told, value=fact.value, verdict=claim == fact, claim=claim.answer,
             question=sentence(world.random.choice(fact.spec.questions).format(s=fact.subject)),
-            fact=say(fact.answer, (fact.subject, fact.value)) if "{fact}" in form.each else ""))
+            fact=fact.answer))
     if form.closing:
         lines.append(form.closing.format(p=phrase))
     return form.joint.join(lines)

@@ -28,8 +28,7 @@ def changed(model: PreTrainedModel, *how: object) -> Iterator[None]:
 
 
 def changes_of(model: PreTrainedModel) -> list[list[object]]:
-    """Return what is noted of a model, the oldest change first, and an attention of another make.
-    """
+    """Return what is noted of a model, oldest first, and an attention of another make."""
     attention = getattr(getattr(model, "config", None), "_attn_implementation", None)
     own = [] if attention is None or attention in _PLAIN else [["attention", attention]]
     return [*getattr(model, _NAME, []), *own]

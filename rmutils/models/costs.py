@@ -30,8 +30,7 @@ a teaching model: those of chapter 1 (`notebooks/costs.yml`), for both lengths."
 
 
 def parameters(name: str) -> float | None:
-    """Return the number of a model's weights, roughly, without loading it; None if neither its name
-    nor its files tell."""
+    """Return a model's number of weights, roughly; None if neither name nor files tell it."""
     if name in REGISTRY and REGISTRY[name].seed is not None:
         return 1e6
     folder = Path(name)
@@ -49,8 +48,7 @@ def weight(name: str) -> float:
 
 
 def download(name: str) -> int:
-    """Return the bytes of a model's files, wherever they are; 0 for models that are trained here.
-    """
+    """Return the bytes of a model's files; 0 for models that are trained here."""
     spec = REGISTRY.get(name)
     if spec and spec.wheel:
         return spec.wheel.size

@@ -75,8 +75,8 @@ EXAMINED = (
 
 
 def needs_eager(model: PreTrainedModel) -> bool:
-    """Return True for a model whose attention is more than SDPA computes: scores that are capped
-    (Gemma 2), or sinks, which take a share of each head's attention (GPT-OSS)."""
+    """Return True if attention is more than SDPA: scores that are capped (Gemma 2), or sinks
+    (GPT-OSS)."""
     capped = getattr(model.config, "attn_logit_softcapping", None) is not None
     return capped or not getattr(model, "_supports_sdpa", True)
 
@@ -134,6 +134,5 @@ def register_family(model_type: str, title: str, **fields: Any) -> Family:
 
 
 def family_of(model_type: str) -> Family:
-    """Return a family by transformers' `model_type`; one with the defaults if none has that name.
-    """
+    """Return a family by transformers' `model_type`, or one with the defaults."""
     return FAMILIES[model_type] if model_type in FAMILIES else Family(model_type)

@@ -124,8 +124,7 @@ def _from_hub(wheel: WheelFile | SplitFile, target: Path, fetching: Fetching) ->
 
 
 def _keep(copy: Path, target: Path, *, link: bool, doing: str) -> None:
-    """Put a file whose hash was checked under its final name, without a second copy if it can be.
-    """
+    """Put a file whose hash was checked under its final name, if possible as a link."""
     temporary = target.with_name(target.name + ".tmp")
     temporary.unlink(missing_ok=True)
     try:

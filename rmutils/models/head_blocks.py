@@ -29,9 +29,7 @@ def attentions(model: PreTrainedModel) -> dict[int, nn.Module]:
 
 
 def projections(model: PreTrainedModel) -> dict[int, nn.Linear]:
-    """Return the output projection of each layer that has heads: head h wrote what its h-th block
-    of columns reads.
-    """
+    """Return each layer's output projection; head h wrote what its h-th block of columns reads."""
     found = {i: _projection(attention) for i, attention in attentions(model).items()}
     for i, projection in found.items():
         if type(projection) not in (nn.Linear, Linear):
@@ -47,8 +45,7 @@ def projections(model: PreTrainedModel) -> dict[int, nn.Linear]:
 
 
 def keeps_states(model: PreTrainedModel) -> bool:
-    """Return True for a hybrid: some of its layers keep a state of all that was read, so that no
-    text can be read on from its middle."""
+    """Return True for a hybrid whose layers keep a state: no text is read on from its middle."""
     return any(hasattr(layer, name) for layer in getattr(model.base_model, "layers", ())
                for name in HEADLESS)
 

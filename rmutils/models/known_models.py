@@ -223,8 +223,7 @@ def tau_of(model: str) -> float:
 
 
 def family_named_by(model: str) -> str | None:
-    """Return the family of a model by its name, without loading it; None if nothing here tells it.
-    """
+    """Return the family of a model by its name, without loading it; None if nothing tells."""
     began = origin(model).partition("@")[0]
     named = (spec.family for spec in REGISTRY.values() if began in (spec.name, spec.hub_id))
     return next(named, None) or _model_type(began) or _model_type(model)

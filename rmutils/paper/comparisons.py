@@ -1,8 +1,5 @@
-"""Lines of the audit: the subject of each cell, the rules of comparison, what a line touches.
-
-The subject tells where the same quantity stands in several tables. A disagreement touches the
-paper's sentences, or the gains that it reports.
-"""
+"""Lines of the audit: the subject of each cell (where else the same quantity stands), the rules of
+comparison, and what a disagreement touches: sentences, or gains that are reported."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Checks of the tables and of the running text, against each other and against themselves.
-
-The audit: everything that the paper lets one recompute.
-"""
+"""The audit: checks of tables and running text, against each other and against themselves."""
 
 from __future__ import annotations
 
@@ -127,8 +124,7 @@ def repeated_facts(folder: Path) -> Iterator[Comparison]:
 
 
 def unique_failures(folder: Path) -> Iterator[Comparison]:
-    """A failure that a caption calls unique to masked retrieval heads: with others masked instead,
-    the response has to pass."""
+    """A failure called unique to masked retrieval heads: with others masked the response passes."""
     told = {True: "passes", False: "fails"}
     for (source, place), records in by(lambda r: (r["source"], r["place"]),
                                        read_records(FAILURE_EXAMPLES, folder)).items():

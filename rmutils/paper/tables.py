@@ -1,7 +1,4 @@
-"""Printed numbers: what a number rounded for print can and cannot tell.
-
-The transcribed paper and what is derived from the authors' published scores, as DataFrames.
-"""
+"""The transcribed paper and the authors' published scores; what rounded numbers can tell."""
 
 from __future__ import annotations
 
@@ -300,8 +297,7 @@ def load_published_stability(folder: Path = PAPER, *, distinct: bool = False) ->
 
 
 def load_published_maps(folder: Path = PAPER) -> pd.DataFrame:
-    """Which of the published runs have the same scores: `model`, `run`, `map`, and in how
-    many `heads` they are above 0."""
+    """Which published runs have the same scores: `model`, `run`, `map`, `heads` above 0."""
     return _frame(PUBLISHED_MAPS, folder)
 
 

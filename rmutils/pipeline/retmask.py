@@ -1,8 +1,5 @@
-"""A whole run of the method (sections 2 and 3): detect, mask, generate, pair, train, detect again.
-
-`RetMaskSteps` has the steps. `run_retmask` takes them in this process, `rmutils.book.jobs` in a job
-each.
-"""
+"""The whole method (sections 2 and 3): `RetMaskSteps`, which `run_retmask` takes in this process,
+and `rmutils.book.jobs` in a job each."""
 
 from __future__ import annotations
 
@@ -226,8 +223,7 @@ def _run(steps: RetMaskSteps, folder: Path) -> dict:
 
 
 def half_of(heads: Iterable[Head], half: str) -> list[Head]:
-    """Return a random half of some heads, whatever their order, in that of layer and head: of seed
-    1, the halves `"1a"` and `"1b"`."""
+    """Return a random half of some heads, in order: those of seed 1 are `"1a"` and `"1b"`."""
     ordered = sorted(heads)
     order = np.random.default_rng(int(half[:-1])).permutation(len(ordered))
     larger = (len(ordered) + 1) // 2
@@ -243,8 +239,7 @@ def resolved(model: str, config: RetMaskConfig) -> RetMaskConfig:
 
 
 def label_of(config: RetMaskConfig) -> str:
-    """Return how a folder's name tells a run from others: `retmask-seed3`, `retmask-half1a-seed3`.
-    """
+    """Return a run's part of the folder's name: `retmask-seed3`, `retmask-half1a-seed3`."""
     half = f"-half{config.half}" if config.half else ""
     return f"{config.strategy}{half}-seed{config.seed}"
 

@@ -20,7 +20,7 @@ from rmutils.core.errors import UserError
 from rmutils.core.files import numbered_lines
 from rmutils.core.journal import progress_bar
 from rmutils.core.registry import Registry
-from rmutils.core.results import Artifact, Compute, Stage
+from rmutils.core.results import Artifact, Stage
 from rmutils.core.validation import parse_json
 from rmutils.corpora.world.knowledge import instructions as world_instructions
 from rmutils.models import LanguageModel
@@ -222,20 +222,17 @@ class DrawConfig(Config):
 
 
 def draw_stored(
-    source: str, count: int, *, seed: int, lm: LanguageModel, compute: Compute = "auto",
-    command: str | None = None,
+    source: str, count: int, *, seed: int, lm: LanguageModel
 ) -> tuple[Drawn, tuple[Artifact, ...]]:
-    """`draw`, but instructions of the source `self` are kept, and a stopped run goes on. The other
-    sources cost nothing to read again: files at hand, or in the hub's own cache."""
+    """`draw`, but instructions of the source `self`, which cost time, are stored."""
     if source != "self":
         return draw(source, count, seed=seed, lm=lm), ()
-
     drawn, artifact = INSTRUCTIONS.obtain(
         DrawConfig(count=count, seed=seed), {"model": lm.state},
         lambda journal: sieve(synthesize(lm, count, seed, journal), count, source),
-        compute=compute, model=lm.name, label=f"{count}-seed{seed}",
-        command=command or command_line("generate", lm.name, "--source", source, "--count",
-                                        str(count), "--seed", str(seed)))
+        compute="auto", model=lm.name, label=f"{count}-seed{seed}",
+        command=command_line("generate", lm.name, "--source", source, "--count", str(count),
+                             "--seed", str(seed)))
     return drawn, (artifact,)
 
 

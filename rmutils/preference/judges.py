@@ -67,8 +67,7 @@ class Judge(Protocol):
     name: str
     identity: str
     """Return what its scores depend on besides the texts, for the key of stored results."""
-    at_once: int
-    """How many instructions it may be asked about at the same time."""
+    at_once: int  # how many instructions it may be asked about at the same time
 
     def score(self, instruction: str, responses: Sequence[str]) -> list[float | None]:
         """Higher is better; None: unscored."""

@@ -1,7 +1,4 @@
-"""Preference pairs: a chosen and a rejected response to each instruction (section 3).
-
-LongReward, the existing method of section 4.3, has released its pairs.
-"""
+"""Preference pairs: a chosen and a rejected response to each instruction (section 3)."""
 
 from __future__ import annotations
 

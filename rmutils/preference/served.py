@@ -1,7 +1,4 @@
-"""Answers of servers with OpenAI's interface, such as `vllm serve`.
-
-Each serves one checkpoint, of the whole model or of one with masked heads.
-"""
+"""Answers of servers with OpenAI's interface, one for each checkpoint, whole or masked."""
 
 from __future__ import annotations
 
@@ -52,8 +49,7 @@ class Server(Backend):
 
     def respond(self, instructions: Sequence[Instruction], config: ResponseConfig,
                 done: Callable[[Response], None]) -> None:
-        """Sample a response to each instruction; raises UserError if no server has just these heads
-        masked, or one fails and goes on failing."""
+        """Sample a response to each instruction; UserError if no server masks these heads."""
         server = self._served.get((frozenset(config.heads), config.how if config.heads else "zero"))
         if server is None:
             known = "; ".join(f"{s.url}: {len(heads)}" for (heads, _), s in self._served.items())

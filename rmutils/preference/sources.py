@@ -1,12 +1,8 @@
 """Where instructions come from: the paper's data sets, or the model itself.
 
-A chat model has read many user turns. Given all that its chat template writes before the user's
-text, and nothing else, it continues with one of its own. Nothing is downloaded for that.
-
-References
-----------
-Xu et al. (2024), "Magpie: Alignment Data Synthesis from Scratch by Prompting Aligned LLMs with
-Nothing".
+Given all that its chat template writes before the user's text, and nothing else, a chat model
+continues with a user turn of its own. Xu et al. (2024), "Magpie: Alignment Data Synthesis from
+Scratch by Prompting Aligned LLMs with Nothing".
 """
 
 from __future__ import annotations

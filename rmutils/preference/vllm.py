@@ -74,8 +74,7 @@ class VLLM(Backend):
 
     def respond(self, instructions: Sequence[Instruction], config: ResponseConfig,
                 done: Callable[[Response], None]) -> None:
-        """Sample a response to each instruction; raises UserError, with the engine's reason, if
-        that does not start or refuses a prompt."""
+        """Sample a response to each instruction; UserError with the engine's reason."""
         if not instructions:
             return
         try:

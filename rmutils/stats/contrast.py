@@ -23,8 +23,7 @@ class Contrast(NamedTuple):
     value: Any
     low: Any
     high: Any
-    p: float
-    """By `sign_flip_test`; not yet corrected."""
+    p: float  # by `sign_flip_test`; not yet corrected
     clusters: int
     seeds: int
 

@@ -35,8 +35,7 @@ def smallest_effect(low: float, high: float) -> float:
 
 
 def smallest_p(clusters: int) -> float:
-    """The smallest p that a two-sided sign-flip test of so many clusters can give: five (0.0625)
-    cannot reach 0.05, six (0.03125) can."""
+    """The smallest p of a two-sided sign-flip test: 0.0625 for five clusters, 0.03125 for six."""
     return min(2.0 ** (1 - clusters), 1.0)
 
 

@@ -31,8 +31,7 @@ class Correlation(NamedTuple):
 
 
 def pearson(x: npt.ArrayLike, y: npt.ArrayLike) -> Correlation:
-    """Return Pearson's r with Fisher's interval. That each point is uncertain itself makes a
-    correlation weaker than that of the true values."""
+    """Return Pearson's r with Fisher's interval; uncertain points make a correlation weaker."""
     found = pearsonr(x, y)
     low, high = found.confidence_interval()
     return Correlation(found.statistic, low, high, found.pvalue)
@@ -98,8 +97,7 @@ class Line(NamedTuple):
         return Interval(value, value - half, value + half)
 
     def errors(self) -> tuple[float, float]:
-        """Return mean absolute errors when each point in turn is predicted by the others: by their
-        line, and by their mean without a look at x."""
+        """Return mean absolute leave-one-out errors, of the line and of the mean."""
         misses = []
         for left_out in range(len(self.x)):
             others, values = np.delete(self.x, left_out), np.delete(self.y, left_out)

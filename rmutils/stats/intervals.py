@@ -43,8 +43,7 @@ MORE_POINTS: Bounds = (-100.0, 100.0)  # of two scores in points
 
 
 class Interval(NamedTuple):
-    """An estimate with the ends of its interval: numbers, or arrays of one shape. Ends are NaN
-    where there was nothing to draw from."""
+    """An estimate and its interval's ends, numbers or arrays; NaN where nothing could be drawn."""
 
     value: Any
     low: Any

@@ -1,8 +1,4 @@
-"""Preference pairs become a trained model.
-
-The names below are imported when they are first used: whoever only loads a trained model need not
-wait for trl.
-"""
+"""Preference pairs become a trained model; without trl until it is needed."""
 
 from __future__ import annotations
 

@@ -20,9 +20,7 @@ Messages = list[dict[str, str]]
 
 
 def without_conversations(pairs: pd.DataFrame) -> pd.DataFrame:
-    """Return pairs with answers as texts, and prompts as texts if each is one turn of a user, else
-    as lists of messages. Pairs of texts come back as they are.
-    """
+    """Return pairs with answers as texts, and prompts as texts if each is one turn."""
     columns = [name for name in ("prompt", *SIDES) if name in pairs]
     if not any(map(is_conversation, pairs[columns].to_numpy().ravel())):
         return pairs

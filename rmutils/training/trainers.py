@@ -31,8 +31,7 @@ DAY = 86_400  # seconds
 class _Watched:
     """Mixed into a trainer: it stops where loss or gradient is not finite, and tells the rows."""
 
-    _seen: list[int] = []
-    """Rows of the pairs in the step so far, of this process."""
+    _seen: list[int] = []  # rows of the pairs in the step so far, of this process
 
     def _send_telemetry(self) -> None:
         """TRL tells the hub of each training; a training of ours is nobody's business."""

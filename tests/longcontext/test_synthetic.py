@@ -13,7 +13,6 @@ from rmutils.longcontext.synthetic import (
     FORMATS,
     SNIPPETS,
     TfIdf,
-    by_server,
     common_words,
     cwe,
     name_counts,
@@ -22,8 +21,6 @@ from rmutils.longcontext.synthetic import (
     sections,
     snippets,
 )
-from rmutils.preference.judges import ServerJudge
-from tests.servers import Answering, serving
 
 
 def words(text):
@@ -127,32 +124,3 @@ def test_eight_snippets_at_most():
 def test_nothing_to_bring_together():
     world = Chronicle("single", "train")
     assert rex(world, world.tell(world.new_fact(reuse=0)), NAMES) is None
-
-
-@pytest.fixture
-def server():
-    """A server that shouts, and once for each sentence drops what must be kept."""
-    seen = Counter()
-
-    class Handler(Answering):
-        def do_POST(self):
-            line = self.posted()["messages"][0]["content"].split("\n\n")[1]
-            seen[line] += 1
-            reply = f"I say: {line}" if seen[line] > 1 else "No idea."
-            self.says("It fails 13 times." if "fails" in line else reply)
-
-    with serving(Handler) as server:
-        yield server.address, seen
-
-
-def test_a_server_words_and_cannot_spoil(server):
-    url, seen = server
-    say = by_server(ServerJudge(url, "any"))
-    assert say("It fails 3 times.", ("3",)) == "It fails 3 times."
-    world, text = written(7)
-    for sample in cwe(world, text, NOUNS, say):
-        assert sample.answer.startswith("I say: ") and sample.golds[0] in sample.answer
-    sample = rex(world, text, NAMES, "short summary", say)
-    assert sample.prompt.startswith("I say: ")
-    assert sample.answer.count("I say: ") == len(sample.support)
-    assert all(n == 2 for line, n in seen.items() if "fails" not in line)

@@ -1,8 +1,4 @@
-"""Questions about numbered documents and labelled texts.
-
-`document_question_at` asks the same question with its document at several places, after Liu et al.
-(2023), "Lost in the Middle".
-"""
+"""Questions about numbered documents (after "Lost in the Middle", 2023) and labelled texts."""
 
 from __future__ import annotations
 
@@ -257,8 +253,7 @@ def _labelled(
 def document_question_at(
     world: Chronicle, length: int, count: Count, places: Sequence[float]
 ) -> list[Question]:
-    """One question to the same documents in the same order, but for the one that holds the answer.
-    """
+    """One question to the same documents, but for the place of the one that holds the answer."""
     (fact,), (gold,) = right(world, 1)
     before, after = world.wording(FRAMES["documents_qa"])
     others: list[Piece] = []

@@ -1,8 +1,5 @@
-"""Short instructions and right answers, without a long context: what everybody knows, and what is
-copied, turned or looked up from the instruction itself.
-
-They stand for the chat logs on which RetMask trains.
-"""
+"""Short instructions and right answers: what everybody knows, and what is copied, turned or looked
+up from the instruction itself. They stand for the chat logs on which RetMask trains."""
 
 from __future__ import annotations
 

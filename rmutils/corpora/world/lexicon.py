@@ -1,8 +1,5 @@
-"""The world's common words, its invented names, and the relations with their wordings.
-
-The words are data: `data/corpus/world/tables/`. Names are divided for good into those for training
-and those held out.
-"""
+"""The world's words (`data/corpus/world/tables/`), its invented names, divided for good into those
+for training and those held out, and the relations with their wordings."""
 
 from __future__ import annotations
 

@@ -52,8 +52,7 @@ class TooShort(UserError):
 
 
 def weave(world: World, kept: Sequence[T], others: Sequence[T]) -> list[T]:
-    """`kept`, in its order, at uniformly drawn places among the others, which are shuffled; or in
-    the outer fifths as often as the world says."""
+    """`kept`, in order, at random places among the others (the outer fifths: `outer`), shuffled."""
     total = len(kept) + len(others)
     places = set(world.random.sample(range(total), len(kept)) if world.outer is None
                  else _outer_places(world, len(kept), total, world.outer))

@@ -1,8 +1,4 @@
-"""Tasks over long texts about the invented world, with exact answers.
-
-Also the shipped haystacks and needles about held-out worlds: `write_held_out` made
-`data/corpus/world`.
-"""
+"""Tasks over long texts about the invented world, with exact answers; and its shipped needles."""
 
 from __future__ import annotations
 

@@ -90,8 +90,7 @@ def chains(world: Chronicle, length: int, count: Count, questions: int) -> list[
 
 
 def choices(world: Chronicle, length: int, count: Count, questions: int) -> list[Question]:
-    """One fact each, with four values to choose from: that of the fact, and others of its kind,
-    which the text tells of others as far as there is room."""
+    """One fact each, with four values to choose from, of its kind and mostly told of others."""
     facts = some(world, questions)
     wrong = [_others(world, fact, len(LETTERS) - 1) for fact in facts]
     listed = [world.random.sample([fact.value, *(other.value for other in others)], len(LETTERS))

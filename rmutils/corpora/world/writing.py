@@ -1,8 +1,5 @@
-"""Questions about a world's long texts, and short texts in free words: notes, stories, poems.
-
-Many answers to the second are right. They must hold a name or the topic, a common word, of the
-instruction.
-"""
+"""Questions about a world's long texts, and short texts in free words: notes, stories, poems, which
+must hold a name or the topic, a common word, of the instruction."""
 
 from __future__ import annotations
 

@@ -41,8 +41,7 @@ DRIFT = ["passage", "tokens", "base_nats", "nats", "from_base", "from_trained"]
 
 
 class GeneralConfig(Config):
-    """How much is asked. The paper's benchmarks have 80 to 12,000 questions; these sizes are ours.
-    """
+    """How much is asked: sizes are ours (the paper's benchmarks have 80 to 12,000 questions)."""
 
     tasks: tuple[str, ...] = ()
     """Which of the model's tasks; none: our own."""

@@ -1,11 +1,8 @@
 """The paper's own benchmarks, with lm-evaluation-harness as the runner (section 5.1, Table 6).
 
 The paper names the benchmarks, but neither the tool that ran them nor prompts, shots or metrics.
-The tasks here are those of the same names in the harness. Its data sets come from the hub.
-
-Names and metrics are as in version 0.4.13 of https://github.com/EleutherAI/lm-evaluation-harness.
-
-What lm-evaluation-harness wrote, as the table that this book's own tasks give.
+Tasks and metrics here are those of version 0.4.13 of
+https://github.com/EleutherAI/lm-evaluation-harness; its data sets come from the hub.
 """
 
 from __future__ import annotations
@@ -81,8 +78,7 @@ class HarnessConfig(Config):
 
 
 def checkpoint(model: str, folder: Path) -> str:
-    """Return what the harness can load, a hub id or a folder; write a folder if there is neither.
-    """
+    """Return what the harness can load: a hub id, or a folder, which is written if need be."""
     if known := checkpoint_of(model):
         return known
     if not (folder / "config.json").exists():

@@ -58,8 +58,7 @@ def different(items: Iterable[Item], count: int) -> list[Item]:
 
 
 def draws(name: str, count: int, seed: int) -> Iterator[random.Random]:
-    """Random generators for a task, one for each question; more than are wanted, since questions
-    can come up twice."""
+    """Random generators for a task's questions, more than are wanted: some come up twice."""
     return (random.Random(f"{name} {seed} {i}") for i in range(20 * count))
 
 
@@ -171,8 +170,7 @@ def _read(place: int, draw: random.Random, form: Form) -> Item:
 
 
 def letter_of(answer: str, values: tuple[str, ...]) -> str | None:
-    """The letter that an answer names: at its beginning, after "answer is", or else by the value of
-    one option and of no other."""
+    """The letter that an answer begins with, has after "answer is", or names by its value alone."""
     for pattern in (r"\W*([A-D])(?:\W*$|[.):,])", r".*answer is:? \W*([A-D])\b"):
         if found := re.match(pattern, answer, re.DOTALL):
             return found[1]
@@ -181,8 +179,7 @@ def letter_of(answer: str, values: tuple[str, ...]) -> str | None:
 
 
 def known(count: int, seed: int) -> list[Item]:
-    """Short questions of the kinds `KNOWN` of `rmutils.corpora.world.knowledge`; the wrong
-    options are the right answer with another value."""
+    """Short questions of the kinds `KNOWN`; wrong options are right answers with another value."""
     return different(_known(count, seed), count)
 
 

@@ -50,8 +50,7 @@ CORRECT = 3  # HELMET's highest grade of an answer
 
 
 def fluency(text: str) -> float:
-    """1 for words without much repetition, else 0. Stands in for GPT-4o; whether the words make
-    sense is not looked at."""
+    """1 for words without much repetition, sense or not, else 0; stands in for GPT-4o."""
     return float(bool(re.search(r"\w", text)) and repetition_rate(text) < REPETITIVE)
 
 

@@ -1,13 +1,9 @@
-"""HELMET's data sets: names, files, lengths and settings.
+"""The real HELMET: data sets, lengths, configurations and commands for the official repository.
 
-Read from `princeton-nlp/HELMET` on GitHub (MIT licence), `scripts/generate_configs.py` at commit
-`0e8a761`.
-
-The real HELMET: configurations and commands for the official repository.
-
-Options are those of its `arguments.py` and `eval.py` (commits `6a3b73a` and `0a5c203`), in the
-version whose result files begin with `args`, `data`, `metrics`. Later versions keep data sets in a
-registry and take no such configuration.
+Data sets are read from `princeton-nlp/HELMET` on GitHub (MIT licence),
+`scripts/generate_configs.py` at commit `0e8a761`. Options are those of its `arguments.py` and
+`eval.py` (commits `6a3b73a` and `0a5c203`), in the version whose result files begin with `args`,
+`data`, `metrics`. Later versions keep data sets in a registry and take no such configuration.
 """
 
 from __future__ import annotations
@@ -158,8 +154,7 @@ def write(
     categories: Sequence[str] = CATEGORIES, chat: bool | None = None, thinking: bool = False,
     vllm: bool = False, name: str | None = None,
 ) -> Path:
-    """Write a configuration for each category, and the script that runs them. `chat`: False for
-    models without a chat template; None: as HELMET has it."""
+    """Write a configuration for each category, and a script that runs them all."""
     if wrong := [length for length in lengths if length not in LENGTHS]:
         raise UserError(f"HELMET has no data of {', '.join(map(str, wrong))} tokens. It has "
                         f"{', '.join(map(str, LENGTHS))}.")

@@ -21,7 +21,6 @@ from rmutils.core.config import Config, added
 from rmutils.core.errors import UserError, did_you_mean
 from rmutils.core.registry import Offers
 from rmutils.core.validation import FrozenHeads
-from rmutils.corpora.world.lexicon import Split
 from rmutils.corpora.world.samples import DRAWS, Count, TooShort
 from rmutils.corpora.world.writing import Chronicle, Question
 from rmutils.evaluation.helmet.metrics import METRICS
@@ -149,9 +148,6 @@ MORE = 24  # tokens of a demonstration's text beside what its answer needs
 class Demonstrated(Chronicle):
     """A world for demonstrations: names and phrases that no question has, its wordings."""
 
-    def __init__(self, seed: str, split: Split = "train"):
-        super().__init__(seed, split)
-
     def wording(self, wordings: Sequence[str]) -> str:
         return wordings[-1]
 
@@ -182,9 +178,9 @@ class Prompter:
         d = self.dataset
         seed = f"{self.seed} {d.name} {index}"
         try:
-            example, = d.make(Demonstrated(seed), 1, self.count, 1)
+            example, = d.make(Demonstrated(seed, "train"), 1, self.count, 1)
         except TooShort as error:  # which says what would do
-            example, = d.make(Demonstrated(seed), error.least + MORE, self.count, 1)
+            example, = d.make(Demonstrated(seed, "train"), error.least + MORE, self.count, 1)
         text = example.context if d.shown else NO_TEXT
         return f"{example.before}{text}{example.after}\n{d.prefix} {_shortly(d, example)}\n\n"
 
@@ -202,8 +198,7 @@ class Prompter:
         return self.lm.encode(f"{text}\n{self.dataset.prefix}", begin=True)
 
     def fitted(self, sample: Question) -> list[int]:
-        """Token ids of a prompt; one that is too long loses the end of its context, nothing else.
-        """
+        """Token ids of a prompt; one that is too long loses the end of its context only."""
         most = self.length - self.dataset.max_new_tokens
         while (surplus := len(ids := self.ids(sample)) - most) > 0:
             ends = self.lm.encode_framed("", sample.context, "").offsets
@@ -270,17 +265,14 @@ def prompter_of(
 
 
 def questions(prompter: Prompter, samples: int) -> list[Asked]:
-    """The first samples of a data set; those of a short run are the first ones of a long run, if
-    both are spread over texts, or none is.
-    """
+    """The first samples of a data set: those of a longer run, too, if both are spread or not."""
     drawn = zip(range(samples), _endless(prompter), strict=False)
     return [Asked(i, cluster, question, prompter.fitted(question))
             for i, (cluster, question) in drawn]
 
 
 def _endless(prompter: Prompter) -> Iterator[tuple[int, Question]]:
-    """Questions with the numbers of their texts. Each text has a world of its own; worlds that ask
-    for more room than there is are left out."""
+    """Questions with the numbers of their texts, each of a world of its own that fits."""
     dataset, needed = prompter.dataset, []
     for cluster in itertools.count():
         seed = f"evaluation {prompter.seed} {dataset.name} {cluster}"

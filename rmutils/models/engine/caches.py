@@ -1,12 +1,8 @@
 """Keys and values of several texts in one batch, with room for the tokens to come.
 
 No layer is told of a sliding window: all positions are kept, so that indices are positions in the
-text, and the masks alone make the window.
-
-Texts that begin alike are read once up to where they part.
-
-Reading takes most of the time of a long prompt. The cases of one haystack, the questions to one
-book, and all prompts with the same demonstrations begin with the same tokens.
+text, and the masks alone make the window. Texts that begin alike (cases of one haystack, questions
+to one book) are read once up to where they part: reading takes most of the time.
 """
 
 from __future__ import annotations
@@ -23,8 +19,7 @@ from rmutils.models.head_blocks import check_attention_alone
 
 
 class _Room:
-    """The place of a layer's keys and values, made when the first of them come. What is never
-    written is zero: it is masked, but must not be NaN."""
+    """Place of a layer's keys and values; what is not written is zero: masked, but not NaN."""
 
     def __init__(self, rows: int, columns: int):
         self.size = rows, columns
@@ -69,8 +64,7 @@ def roomy_cache(layers: int, columns: int, rows: int = 1) -> DynamicCache:
 
 
 def rows_of(cache: DynamicCache, lengths: Sequence[int]) -> list[DynamicCache]:
-    """Caches of the rows of an empty `roomy_cache`, for texts of so many tokens, padded on the
-    left. When all are read, `filled` says so to `cache`."""
+    """Caches of rows of an empty `roomy_cache`, texts padded on the left; then call `filled`."""
     return [_cache(_RoomyLayer(layer.room, slice(i, i + 1), max(lengths) - length)
                    for layer in cache.layers) for i, length in enumerate(lengths)]
 
@@ -156,8 +150,7 @@ class Trunk:
         _prefill(model, [self.ids[self.cache.get_seq_length() :]], self.cache)
 
     def read(self, prompt: Sequence[int], room: int = 0) -> DynamicCache:
-        """Cache of all tokens of `prompt` but the last, with room for so many more; the shared ones
-        are not recomputed."""
+        """Cache of `prompt` but its last token, with room; what is shared is not recomputed."""
         return read_rows(self.model, [self], [prompt], room)
 
     def read_all(

@@ -1,7 +1,4 @@
-"""Decoding that contrasts a model with itself without some of its heads (DeCoRe).
-
-Gema and others (2024), arXiv 2410.18860, written from their formula.
-"""
+"""Decoding that contrasts a model with itself without some heads: DeCoRe (arXiv 2410.18860)."""
 
 from __future__ import annotations
 
@@ -36,8 +33,7 @@ class Contrast:
     relative: bool = False
 
     def combine(self, logits: Tensor) -> Tensor:
-        """Turn logits of a batch, (2 x texts, ..., vocabulary), into log p, (texts, ...,
-        vocabulary), float32."""
+        """Turn logits (2 x texts, ..., vocabulary) into log p (texts, ..., vocabulary), float32."""
         base, masked = (logits[i::COPIES].float().log_softmax(-1) for i in range(COPIES))
         alpha = entr(base.exp()).sum(-1, keepdim=True)
         if self.relative:
@@ -48,8 +44,7 @@ class Contrast:
 
     @contextmanager
     def masking(self, model: PreTrainedModel) -> Iterator[None]:
-        """Switch the heads off in every second row of a batch; on exit all is as before, also after
-        an error."""
+        """Switch the heads off in every second row of a batch; on exit all is as before."""
         outputs = projections(model)
         width = model.config.num_attention_heads
         with ExitStack() as hooks:

@@ -8,7 +8,7 @@ is tried, and so on; the user is told.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -25,7 +25,6 @@ from rmutils.core.validation import checked
 from rmutils.models.engine.caches import Trunk, common_prefix, families, stack_caches
 from rmutils.models.engine.contrast import COPIES, Contrast
 from rmutils.models.engine.implementations import writing
-from rmutils.models.engine.states import steps
 from rmutils.models.head_blocks import check_attention_alone, keeps_states
 from rmutils.models.language_model import LanguageModel
 from rmutils.models.loading import ModelRef
@@ -239,8 +238,7 @@ def _uniforms(seed: int, count: int) -> list[float]:
 
 
 class _Batch:
-    """Rows of different age, padded on the left; the cache holds all of a row but its last token.
-    """
+    """Rows of different age, padded on the left; the cache holds a row but for its last token."""
 
     def __init__(self, model: PreTrainedModel, stop_ids: Collection[int], temperature: float,
                  top_p: float, contrast: Contrast | None = None):
@@ -323,6 +321,16 @@ def _choose(logits: Tensor, rows: list[_Row], *, temperature: float, top_p: floa
     return torch.searchsorted(sums, drawn.to(sums), right=True)[:, 0].tolist()
 
 
+def steps(model: PreTrainedModel, ids: Sequence[int]) -> Generator[Tensor, int]:
+    """Read a text whole, then each token sent; yield the logits of the next, (vocabulary,)."""
+    cache = None
+    while True:
+        read = model(input_ids=torch.tensor([[*ids]], device=model.device), past_key_values=cache,
+                     use_cache=True)
+        cache = read.past_key_values
+        ids = [(yield read.logits[0, -1])]
+
+
 def _one_by_one(
     lm: LanguageModel, prompts: Sequence[Sequence[int]], seeds: Sequence[int], room: int,
     contrast: Contrast | None, done: Callable[[int, list[int]], None] | None,
@@ -357,7 +365,6 @@ def _nucleus(odds: Tensor, top_p: float) -> Tensor:
 
 @torch.inference_mode()
 def next_token_logits(lm: LanguageModel, ids: Sequence[int]) -> Tensor:
-    """Return the logits of a text, (tokens, vocabulary), float32 on the CPU: row i is about token
-    i + 1."""
+    """Return a text's logits, (tokens, vocabulary), float32 on the CPU: row i is about i + 1."""
     return lm.model(torch.tensor([ids], device=lm.model.device),
                     use_cache=False).logits[0].float().cpu()

@@ -21,8 +21,7 @@ GROUPED, KEYS_ONLY = "grouped_query", "keys_only"
 
 
 def register(name: str, attention: Callable[..., tuple[Tensor, None]]) -> None:
-    """Make an attention known to transformers; it is given the masks that SDPA is given. Else the
-    model would be given no mask even where there is padding."""
+    """Make an attention known to transformers, and give it SDPA's masks: else it gets none."""
     AttentionInterface.register(name, attention)
     AttentionMaskInterface.register(name, ALL_MASK_ATTENTION_FUNCTIONS["sdpa"])
 

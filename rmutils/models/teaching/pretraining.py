@@ -1,7 +1,5 @@
-"""The optimizers of a teaching model: Muon for the matrices of the layers, AdamW for the rest.
-
-Training a teaching model: one process, resumable, the same weights for the same recipe.
-"""
+"""Training a teaching model, by Muon (matrices of the layers) and AdamW: one process, resumable,
+the same weights for the same recipe."""
 
 from __future__ import annotations
 
@@ -207,8 +205,7 @@ class _Run:
             self.save()
 
     def _drop_heads(self, o_proj: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor]:
-        """Zero the outputs of random heads of a layer, as a mask does; other ones in each row, and
-        sometimes all of a plain row."""
+        """Zero the outputs of random heads of a layer, others in each row, as a mask does."""
         each = inputs[0].unflatten(-1, (self.recipe.num_attention_heads, -1))
         rows, _, heads, _ = each.shape
         share = self.recipe.dropout(self.step)

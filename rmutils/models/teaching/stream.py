@@ -1,8 +1,5 @@
-"""The teaching models' recipes, their tokenizer, and the texts that they read at each step.
-
-The texts are a pure function of recipe and step, so that a training that was stopped goes on with
-the same ones.
-"""
+"""The teaching models' recipes, their tokenizer, and the texts that they read at each step: a pure
+function of recipe and step, so that a training that was stopped goes on with the same ones."""
 
 from __future__ import annotations
 
@@ -160,8 +157,7 @@ def build_tokenizer(vocabulary: int, *, thinking: bool) -> PreTrainedTokenizerFa
 
 
 def _with_readable_thoughts(inner: Tokenizer) -> Tokenizer:
-    """`<think>` and `</think>` stay when special tokens are left out of a text, as in Qwen3: else
-    nobody could tell the thinking from the answer."""
+    """Keep `<think>` and `</think>` in decoded text, as Qwen3 does, to tell thinking apart."""
     made = json.loads(inner.to_str())
     for token in made["added_tokens"]:
         token["special"] = token["content"] not in THOUGHT
@@ -232,8 +228,7 @@ class Stream:
         return ids[:length], weights[:length]
 
     def _row(self, world: World, length: int) -> tuple[list[int], list[float]]:
-        """One long sample, perhaps, then more questions about its text or short instructions, up
-        to the length; the last turn is cut."""
+        """Perhaps one long sample, then questions about it or short ones; the last turn is cut."""
         draw, repeats = world.random, self.recipe.repeats
         told: list[Fact] = []
         ids: list[int] = []
@@ -263,14 +258,12 @@ class Stream:
             return None
 
     def _asked(self, place: float, draw: random.Random) -> bool:
-        """Whether a fact at this place, 0 to 1, may be asked for: so often that those that are
-        asked for stand in the outer fifths as the recipe says."""
+        """Whether to ask for a fact at this place, 0 to 1: outer fifths by the recipe's share."""
         outer = self.recipe.outer
         return outer is None or is_outer(place) or draw.random() < (1 - outer) / outer * 0.4 / 0.6
 
     def _repeat(self, world: World, length: int) -> Sample:
-        """A span to be said again: sentences, or words in no order, from which copying is learned
-        because nothing else helps."""
+        """A span said again: sentences, or random words, where nothing but copying helps."""
         room = max(length // 2 - 5, 16)
         span = " ".join(padding(world, room, self.count))
         if world.random.random() < 0.5 or not span:

@@ -152,9 +152,9 @@ def test_demonstrations_are_others_than_the_questions(stranger, count, dataset):
             assert question.before in opening  # the wording is the same
     seed = f"{prompter.seed} {dataset.name} 0"
     try:
-        shown, = dataset.make(Demonstrated(seed), 1, count, 1)
+        shown, = dataset.make(Demonstrated(seed, "train"), 1, count, 1)
     except TooShort as error:
-        shown, = dataset.make(Demonstrated(seed), error.least + 24, count, 1)
+        shown, = dataset.make(Demonstrated(seed, "train"), error.least + 24, count, 1)
     assert shown.after in opening
     said = opening.partition(f"{shown.after}\n{dataset.prefix} ")[2].partition("\n\n")[0]
     for metric in dataset.metrics:
