@@ -2,12 +2,6 @@
 
 Gema and others (2024), arXiv 2410.18860, written from their formula, which
 `rmutils.models.engine.contrast` has. Attention itself stays as it is.
-
->>> from rmutils import load_model
->>> with DeCoRe(heads=((3, 7), (3, 6))).attached(load_model("tiny-llama", device="cpu")) as model:
-...     prompt = model.lm.render("Repeat: the old mill.")
-...     model.answer([prompt], max_new_tokens=3, done=lambda i, tokens, kept: print(tokens))
-[366, 761, 1093]
 """
 
 from __future__ import annotations

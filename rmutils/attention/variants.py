@@ -1,26 +1,7 @@
 """Attention variants: what each of them offers, and the registry that other code adds to.
 
 A variant is a configuration that can be put on a model. It needs a `kind`, by which stored results
-and the command line know it, a `label` for readers, and `attached`:
-
->>> from contextlib import contextmanager
->>> from typing import Literal
->>> from rmutils.heads.masking import mask_heads
->>> from rmutils.models import load_model
->>> @VARIANTS.register("headless")
-... class Headless(AttentionVariant):
-...     kind: Literal["headless"] = "headless"
-...     label = "without the heads of one layer"
-...     layer: int = 0
-...
-...     @contextmanager
-...     def attached(self, lm):
-...         with mask_heads(lm, [(self.layer, head) for head in range(lm.shape[1])]):
-...             yield AttachedModel(lm)
->>> with Headless(layer=1).attached(load_model("tiny-llama")) as model:
-...     logits, kept = model.next_logits([5, 6, 7, 8], known=2)
->>> logits.shape[0], kept
-(2, 1.0)
+and the command line know it, a `label` for readers, and `attached`; CONTRIBUTING has an example.
 """
 
 from __future__ import annotations

@@ -6,6 +6,9 @@ multiplies logits by; n is what stands between the heads and the residual stream
 families (`rmutils.heads.residual`). The model's last norm and a cap on its logits are not applied,
 as in LOCOS. The sum over all keys is what attention computes anyway; that over the needle is taken
 beside it, in the same pass.
+
+`attention` and `locos` compare keys of the needle with all others, as published with LOCOS (arXiv
+2607.01002); `dla` is direct logit attribution; `anchor` looks at the prompt's end.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import linear
 from transformers import DynamicCache, PreTrainedModel
@@ -26,7 +30,7 @@ from rmutils.core.errors import UserError
 from rmutils.corpora.niah import NiahCase, places_of
 from rmutils.heads.answering import Answered, Watch, batched
 from rmutils.heads.residual import residual_paths
-from rmutils.heads.score_kinds import ScoreKind
+from rmutils.heads.score_kinds import SCORES, ScoreKind
 from rmutils.heads.scores import Values
 from rmutils.models import LanguageModel
 from rmutils.models.families import needs_eager
@@ -216,3 +220,57 @@ class OneRunScore(ScoreKind):
                 len(rows), heads, weight.shape[1] // heads)
             parts.append([(read * part[i].transpose(0, 1)).sum(-1) for part in (*others, whole)])
         return [torch.stack(part, 1) for part in zip(*parts, strict=True)]
+
+
+class _Contribution(OneRunScore):
+    """Base of scores that are a mean over the steps that write the needle's answer."""
+
+    def score(self, case: NiahCase, answer: Answer) -> Values:
+        assert isinstance(answer, WatchedAnswer)
+        if not answer.steps:
+            return np.zeros(self.lm.shape)
+        needle = self.needle_tokens(case)
+        keys = len(case.input_ids) + np.array(answer.steps)
+        weight = (needle / (keys - needle))[:, None, None]
+        return np.asarray(self.by_step(answer, weight).mean(0))
+
+    def by_step(self, answer: WatchedAnswer, weight: NDArray[np.float64]) -> Values:
+        """Return the score in each step, (steps, layers, heads); `weight` is that of other keys."""
+        raise NotImplementedError
+
+
+@SCORES.register("attention")
+class AttentionContrast(_Contribution):
+    """Attention to the needle, less that to as many other tokens."""
+
+    def by_step(self, answer: WatchedAnswer, weight: NDArray[np.float64]) -> Values:
+        return np.asarray(answer.attention - weight * (1 - answer.attention))
+
+
+@SCORES.register("dla")
+class LogitAttribution(_Contribution):
+    """The head's contribution to the logit of the token that is written."""
+
+    def by_step(self, answer: WatchedAnswer, weight: NDArray[np.float64]) -> Values:
+        return answer.from_all
+
+
+@SCORES.register("locos")
+class Locos(_Contribution):
+    """The head's contribution to the logit from the needle, less that from as many others."""
+
+    def by_step(self, answer: WatchedAnswer, weight: NDArray[np.float64]) -> Values:
+        on = answer.from_needle
+        return np.asarray(on - weight * (answer.from_all - on))
+
+
+@SCORES.register("anchor")
+class AnchorScore(OneRunScore):
+    """The largest attention to the needle, found or not, from one of the last 8 tokens of the
+    prompt, the observation window of SnapKV and HeadKV (arXiv 2410.19258)."""
+
+    only_found = False
+
+    def score(self, case: NiahCase, answer: Answer) -> Values:
+        assert isinstance(answer, WatchedAnswer)
+        return np.asarray(answer.anchor.max(0))
