@@ -89,15 +89,8 @@ def chosen_tokens(products: Tensor, count: int) -> Tensor:
 
 @torch.inference_mode()
 def choose(lm: LanguageModel, prompt: Sequence[int], config: GemFilter) -> list[int]:
-    """Return the places of the tokens that one layer chooses in a prompt.
-
-    Layers up to that one read the prompt, once and without a cache.
-
-    Raises
-    ------
-    UserError
-        There is no such layer.
-    """
+    """Return the places of the tokens that one layer chooses in a prompt. Layers up to that one
+    read it, once and without a cache."""
     inner, kept = lm.model.base_model, Products()
     layers = layers_of(lm.model)
     if config.filter_layer >= len(layers):

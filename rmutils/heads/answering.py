@@ -158,14 +158,15 @@ _UNSPACED = re.compile(
 def rouge_recall(answer: str, response: str) -> float:
     """Return the ROUGE-1 recall of `answer` in `response`, 0 to 1: of words of a to z and digits,
     without their endings, and no others."""
-    return float(_scorer().score(answer, response)["rouge1"].recall)
+    return float(rouge_scorer("rouge1").score(answer, response)["rouge1"].recall)
 
 
 @cache
-def _scorer() -> Any:
+def rouge_scorer(kind: str) -> Any:
+    """Return what scores by one of the kinds of ROUGE, with stemming."""
     from rouge_score.rouge_scorer import RougeScorer  # with nltk and scipy, which takes its time
 
-    return RougeScorer(["rouge1"], use_stemmer=True)
+    return RougeScorer([kind], use_stemmer=True)
 
 
 def unit_of(answer: str) -> Unit:

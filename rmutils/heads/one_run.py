@@ -170,9 +170,7 @@ class OneRunScore(ScoreKind):
         check_plain(lm, config.score)
 
     def answers(self, cases: list[NiahCase], watch: Watch | None) -> Answered:
-        if watch is not None:
-            raise UserError(f"the score {self.config.score!r} is that of a model's own attention: "
-                            f"it cannot be measured under a variant.")
+        self.refuse_variant(watch)
         return batched(self.lm, cases, self._watched,
                        max_new_tokens=self.config.max_new_tokens)
 

@@ -11,7 +11,6 @@ import torch
 from transformers import DynamicCache
 
 from rmutils.attention.decoding import Answer, decode
-from rmutils.core.errors import UserError
 from rmutils.corpora.niah import NiahCase
 from rmutils.heads.answering import Answered, Watch, batched
 from rmutils.heads.one_run import SpanRecorder, check_plain, in_all_layers
@@ -44,9 +43,7 @@ class QueryScore(ScoreKind):
         check_plain(lm, config.score)
 
     def answers(self, cases: list[NiahCase], watch: Watch | None) -> Answered:
-        if watch is not None:
-            raise UserError("the score 'query' is that of a model's own attention: it cannot be "
-                            "measured under a variant.")
+        self.refuse_variant(watch)
         asked = {case.id: (case, [self._after(case, case.prompt), self._after(case, (
             NULL.join(case.prompt.rsplit(case.needle.question, 1))))]) for case in cases}
 

@@ -163,13 +163,17 @@ class ScoreKind(ABC):
         how: dict[str, Any] = {"max_new_tokens": self.config.max_new_tokens,
                                "stop_ids": self.stop_ids()}
         if self.watched:
-            if watch is not None:
-                raise UserError(f"the score {self.config.score!r} watches a model's own attention: "
-                                f"it cannot be measured under a variant.")
+            self.refuse_variant(watch)
             return batched(self.lm, cases, partial(watched_rows, self.lm, self.watched, **how),
                            max_new_tokens=self.config.max_new_tokens)
         return batched(self.lm, cases, **how) if watch is None else one_by_one(
             cases, partial(watch, **how))
+
+    def refuse_variant(self, watch: Watch | None) -> None:
+        """Refuse a variant of attention, for scores that only a model's own attention has."""
+        if watch is not None:
+            raise UserError(f"the score {self.config.score!r} is that of a model's own attention: "
+                            f"it cannot be measured under a variant.")
 
     @staticmethod
     def recall(answer: str, response: str) -> tuple[float, Unit]:

@@ -21,8 +21,7 @@ from __future__ import annotations
 import re
 import string
 from collections.abc import Callable, Iterable, Sequence
-from functools import cache, lru_cache
-from typing import Any
+from functools import lru_cache
 
 from rmutils.core.config import digest
 from rmutils.core.errors import UserError
@@ -32,6 +31,7 @@ from rmutils.core.validation import parse_json
 from rmutils.corpora.world.facts import Fact
 from rmutils.corpora.world.writing import Question
 from rmutils.evaluation.answers import repetition_rate
+from rmutils.heads.answering import rouge_scorer
 from rmutils.preference.judges import ServerJudge
 
 Metric = Callable[[str, Question], float]
@@ -264,15 +264,8 @@ def rouge_l_f1(response: str, sample: Question) -> float:
     def added(text: str) -> str:
         return " ".join(word for word in normalize(text).split() if word not in asked)
 
-    return max((_scorer().score(form(gold), form(response))["rougeL"].fmeasure
+    return max((rouge_scorer("rougeL").score(form(gold), form(response))["rougeL"].fmeasure
                 for gold in sample.golds for form in (str, added)), default=0.0)
-
-
-@cache
-def _scorer() -> Any:
-    from rouge_score.rouge_scorer import RougeScorer  # with nltk and scipy, which takes its time
-
-    return RougeScorer(["rougeL"], use_stemmer=True)
 
 
 ANSWER = """\

@@ -85,25 +85,11 @@ def build_model(recipe: TeachingRecipe, tokenizer) -> nn.Module:
 
 def train(recipe: TeachingRecipe, folder: Path, *, device: str | None = None,
           until: int | None = None) -> Path:
-    """Train a model and save it.
+    """Train a model and save it, with `training.csv` (step, length, losses, time).
 
-    One thread on a CPU: the weights then do not depend on the number of cores, and two models can
-    be trained side by side.
-
-    Parameters
-    ----------
-    recipe : TeachingRecipe
-    folder : Path
-        Takes the model in transformers' format, `training.csv` (step, length, losses, time) and the
-        hidden folder `.training` (checkpoint, snapshots). If a run of the same recipe was stopped
-        there, it goes on.
-    until : int, optional
-        Stop before this step of the recipe; called again, the training goes on.
-
-    Raises
-    ------
-    UserError
-        The folder holds a training of another recipe, or is past `until`; the loss is not finite.
+    The hidden folder `.training` has checkpoint and snapshots: a run of the same recipe that was
+    stopped, or that `until` ends early, goes on from there. One thread on a CPU: the weights then
+    do not depend on the number of cores, and two models can be trained side by side.
     """
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     with one_process(folder / ".training" / "lock", f"training into {folder.name}"), one_thread():
