@@ -136,7 +136,6 @@ class Config(BaseModel):
 
     @classmethod
     def fields(cls) -> dict[str, ConfigField]:
-        """Return the fields by name."""
         return {name: ConfigField(name, info) for name, info in cls.model_fields.items()}
 
     def dotted_names(self) -> list[str]:

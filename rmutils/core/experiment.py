@@ -77,7 +77,6 @@ class Runs(Generic[R, T]):
 
     @property
     def artifacts(self) -> list[Artifact]:
-        """The stored results."""
         results: Iterable[Any] = self.stored.values()
         return [getattr(one, "artifact", one) for one in results]
 
@@ -129,7 +128,6 @@ class Experiment(Generic[R, T]):
         return Stage(self.name, self.version)
 
     def read_plan(self) -> Plan:
-        """Return its plan."""
         return load_plan(self.plan) if isinstance(self.plan, str) else self.plan
 
     def by_plan(self, plan: Plan) -> Self:

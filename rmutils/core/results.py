@@ -95,7 +95,6 @@ class Artifact:
         return str(self.manifest.get("environment", {}).get("created", ""))
 
     def path(self, file: str) -> Path:
-        """A payload file."""
         return self.folder / file
 
     def checked(self) -> Artifact:

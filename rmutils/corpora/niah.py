@@ -53,8 +53,6 @@ FIELDS = ("needle", "question", "real_needle")
 
 @dataclass(frozen=True)
 class Needle:
-    """A needle."""
-
     needle: str  # the sentence that is put into the haystack
     question: str  # what the model is asked
     # the answer: a stretch of `needle`, in any case; its tokens are the `k` of Equation 1

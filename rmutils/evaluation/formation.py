@@ -98,7 +98,6 @@ class FormationConfig(Config):
 
     @property
     def grid(self) -> DetectConfig:
-        """The needle-in-a-haystack part."""
         return DetectConfig(**self.model_dump(exclude={"rows", "span"}))
 
 

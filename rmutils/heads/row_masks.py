@@ -73,7 +73,6 @@ def answer_masked(
     read: list[list[DynamicCache]] = []
 
     def answers() -> Iterator[list[str]]:
-        """Answer the prompts that are read."""
         rows = [(prompt, mask) for prompt in range(len(read)) for mask in range(len(masks))]
         size = rows_at_once(lm, read[0][0], longest + max_new_tokens)
         texts = [text for _, part in in_batches(rows, size, write, "mask") for text in part]

@@ -228,7 +228,6 @@ class ExtensionConfig(Config):
         return sorted({0, self.steps, *(round(share * self.steps) for share in between)})
 
     def rate(self, step: int) -> float:
-        """Learning rate of a step."""
         warm = max(self.steps // 10, 1)
         return self.learning_rate * min((step + 1) / warm, 1, (self.steps - step) / (
             self.steps - warm + 1))

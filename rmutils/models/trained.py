@@ -48,7 +48,6 @@ def is_adapter(folder: Path) -> bool:
 
 
 def stored_training(name: str) -> Artifact:
-    """Return a stored training by its name."""
     if artifact := find(name):
         return artifact
     commands = [run.manifest["command"] for run in stored("retmask")

@@ -68,8 +68,6 @@ class RetMaskConfig(Config):
 
 @dataclass(frozen=True)
 class RetMaskRun:
-    """Results of a run."""
-
     before: HeadScores  # on the same cases as `after`
     after: HeadScores
     heads: list[Head]  # masked on the rejected side; empty if none were
@@ -143,7 +141,6 @@ class RetMaskSteps:
         return made.pairs, (*written, *made.artifacts)
 
     def train(self, pairs: pd.DataFrame) -> tuple[LanguageModel, Artifact]:
-        """Train on the pairs."""
         return train_stored(self.lm, pairs, self.recipe, named=self.model,
                             means=self.compute_backend.launch,
                             at_once=self.compute_backend.pairs_at_once,
@@ -247,5 +244,4 @@ def label_of(config: RetMaskConfig) -> str:
 def run_command(
     model: str, config: RetMaskConfig, compute_backend: ComputeBackend = ComputeBackend()
 ) -> str:
-    """Return the command line of a run."""
     return command_line("retmask", model, config=config, compute_backend=compute_backend)

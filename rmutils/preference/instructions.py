@@ -103,8 +103,6 @@ class Instruction:
 
 @dataclass(frozen=True)
 class Drawn:
-    """Instructions drawn from a source."""
-
     instructions: tuple[Instruction, ...]  # no two are the same
     # how many were left out, by reason; one with several faults counts once
     dropped: dict[str, int]

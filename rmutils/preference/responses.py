@@ -260,8 +260,6 @@ class Transformers(Backend):
 
     def respond(self, instructions: Sequence[Instruction], config: ResponseConfig,
                 done: Callable[[Response], None]) -> None:
-        """Sample a response to each instruction."""
-
         def told(index: int, tokens: list[int]) -> None:
             done(decode(self.lm, instructions[index], tokens, len(tokens) < config.max_new_tokens))
 

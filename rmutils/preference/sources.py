@@ -31,8 +31,6 @@ inappropriate content" (its data card)."""
 
 @dataclass(frozen=True)
 class HubDataset:
-    """A data set of the hub."""
-
     id: str
     # No others are read. Of chats, first the one with the messages, each a `role` and a `content`,
     # then those that say what may not be taken.

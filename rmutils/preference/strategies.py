@@ -127,7 +127,6 @@ class ChosenHeads(Strategy):
 
     def choose_heads(self, scores: HeadScores, *, tau: float | None = None,
                      top_k: int | None = None, seed: int = 42) -> list[Head]:
-        """Ask the function."""
         return self.function(scores, tau=tau, top_k=top_k, seed=seed)
 
 

@@ -119,7 +119,6 @@ def launch(
 
 
 def command(task: Path, how: Launch, first: str | None = None) -> list[str]:
-    """The command line of a training."""
     words = [sys.executable, "-m", "accelerate.commands.launch",
              "--config_file", str(SETTINGS / f"{how.settings}.yaml"),
              "--num_machines", str(how.nodes),

@@ -89,8 +89,6 @@ class GeneralConfig(Config):
 
 @dataclass(frozen=True)
 class General:
-    """General abilities, as measured."""
-
     # `task`, `kind`, `sample` (number within the task), `score` (0 to 100), `response`
     samples: pd.DataFrame
     # for each passage of held-out text, `passage_drift`; empty without a base model

@@ -38,8 +38,6 @@ INSTALL = 'pip install "lm-eval[hf,math]"'
 
 @dataclass(frozen=True)
 class Benchmark:
-    """A benchmark in the harness."""
-
     task: str  # its name there, of a task or a group of tasks
     metric: str  # the number that is read: how answers are marked
     filter: str = "none"  # and how they are found in a response

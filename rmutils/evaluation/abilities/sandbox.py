@@ -36,8 +36,6 @@ REFUSED = ("programs that a model wrote are run only in a sandbox of Linux's nam
 
 @dataclass(frozen=True)
 class Outcome:
-    """Outcome of some calls."""
-
     values: tuple[Any, ...] = ()  # results in the order of the calls; empty if there was a problem
     problem: str = ""  # what went wrong, or empty
 

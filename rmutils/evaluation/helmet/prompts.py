@@ -242,8 +242,6 @@ def _shortly(dataset: Dataset, sample: Question) -> str:
 
 @dataclass(frozen=True)
 class Asked:
-    """A question with its prompt."""
-
     sample: int  # its number
     cluster: int  # number of the text; questions to the same one are resampled together
     question: Question

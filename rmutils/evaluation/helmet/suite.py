@@ -29,8 +29,6 @@ T = TypeVar("T", bound=Make)
 
 @dataclass(frozen=True)
 class Dataset:
-    """One data set."""
-
     name: str
     category: str  # one of `CATEGORIES`, or another one
     stands_for: str  # HELMET's data sets that it stands for, and what differs

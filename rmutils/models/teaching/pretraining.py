@@ -162,7 +162,6 @@ class _Run:
         self._load()
 
     def advance(self) -> None:
-        """One step."""
         started = time.perf_counter()
         if self.step % 1000 == 0 or self.step in SNAPSHOTS:
             self._snapshot()

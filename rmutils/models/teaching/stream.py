@@ -195,7 +195,6 @@ class Stream:
         self.count = lru_cache(maxsize=100_000)(lambda text: len(self.encode(text)))
 
     def encode(self, text: str) -> list[int]:
-        """Token ids of a text."""
         return self.inner.encode(text).ids
 
     def batch(self, step: int) -> tuple[Tensor, Tensor]:
