@@ -14,7 +14,6 @@ from rmutils.paper.tables import PAPER, printed_table
 
 paper_app = typer.Typer(no_args_is_help=True, add_completion=False,
                   help="The paper's tables, an audit of its numbers, published head scores.")
-JsonRecords = Annotated[bool, typer.Option("--json", help="Print JSON records.")]
 
 
 @paper_app.command()
