@@ -154,11 +154,23 @@ def capturing(model: PreTrainedModel) -> Iterator[ArgMaxRecorder]:
             yield ArgMaxRecorder()
         return
     name = f"watched_{own}"
-    AttentionInterface.register(name, _watched(own))
-    if own in ALL_MASK_ATTENTION_FUNCTIONS:
-        AttentionMaskInterface.register(name, ALL_MASK_ATTENTION_FUNCTIONS[own])
+    register_around(name, own, _watched(own))
     with using(model, name):
         yield ArgMaxRecorder()
+
+
+def register_around(name: str, own: str, attention: Callable[..., Any]) -> None:
+    """Make what looks at another attention known to transformers, with the masks of that one."""
+    AttentionInterface.register(name, attention)
+    if own in ALL_MASK_ATTENTION_FUNCTIONS:
+        AttentionMaskInterface.register(name, ALL_MASK_ATTENTION_FUNCTIONS[own])
+
+
+def attention_called(own: str, module: Any) -> Callable[..., tuple[Tensor, Tensor | None]]:
+    """Return the function that transformers calls for an attention of this name."""
+    eager: Any = getattr(sys.modules[type(module).__module__], "eager_attention_forward", None)
+    found: Callable[..., Any] = ALL_ATTENTION_FUNCTIONS.get_interface(own, eager)
+    return found
 
 
 @checked
@@ -206,9 +218,7 @@ def _watched(own: str) -> Callable[..., tuple[Tensor, Tensor | None]]:
         module: Any, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, *,
         recorder: ArgMaxRecorder | None = None, **kwargs: Any,
     ) -> tuple[Tensor, Tensor | None]:
-        eager: Any = getattr(sys.modules[type(module).__module__], "eager_attention_forward", None)
-        output, weights = ALL_ATTENTION_FUNCTIONS.get_interface(own, eager)(
-            module, query, key, value, mask, **kwargs)
+        output, weights = attention_called(own, module)(module, query, key, value, mask, **kwargs)
         if recorder is not None:
             if weights is None:
                 raise UserError(

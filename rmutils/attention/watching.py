@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -14,17 +12,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import pad
-from transformers import AttentionInterface, PreTrainedModel
-from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, AttentionMaskInterface
-from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+from transformers import PreTrainedModel
 
 from rmutils.attention.decoding import (
     ALIKE,
     NAME,
     Answer,
     ArgMaxRecorder,
+    attention_called,
     newest_products,
     recording_by_layer,
+    register_around,
     retrieval_capture,
 )
 from rmutils.core.errors import UserError
@@ -32,7 +30,7 @@ from rmutils.core.validation import checked
 from rmutils.models import LanguageModel
 from rmutils.models.engine.implementations import attached, using
 from rmutils.models.families import needs_eager
-from rmutils.models.head_blocks import attentions, projections
+from rmutils.models.head_blocks import attentions, before_each, projections
 from rmutils.models.known_models import check
 
 WATCHED = "watched_rows"
@@ -186,9 +184,7 @@ def head_outputs(
         take(layer, inputs[0].view(*inputs[0].shape[:-1], lm.shape[1], -1))
 
     outputs = projections(lm.model)
-    with ExitStack() as hooks:
-        for layer in layers:
-            hooks.callback(outputs[layer].register_forward_pre_hook(partial(read, layer)).remove)
+    with before_each({layer: outputs[layer] for layer in layers}, read):
         yield
 
 
@@ -208,9 +204,7 @@ def _weights_of(
         return
     modules = [attentions(model)[layer] for layer in layers]
     name = f"{WATCHED}_of_{own}"
-    AttentionInterface.register(name, _taken(own))
-    if own in ALL_MASK_ATTENTION_FUNCTIONS:
-        AttentionMaskInterface.register(name, ALL_MASK_ATTENTION_FUNCTIONS[own])
+    register_around(name, own, _taken(own))
     try:
         for module in modules:
             setattr(module, WATCHED, watcher)
@@ -243,9 +237,7 @@ def _taken(own: str) -> Callable[..., tuple[Tensor, Tensor | None]]:
     def attention(
         module: Any, query: Tensor, *tensors: Tensor | None, **kwargs: Any
     ) -> tuple[Tensor, Tensor | None]:
-        eager: Any = getattr(sys.modules[type(module).__module__], "eager_attention_forward", None)
-        output, weights = ALL_ATTENTION_FUNCTIONS.get_interface(own, eager)(
-            module, query, *tensors, **kwargs)
+        output, weights = attention_called(own, module)(module, query, *tensors, **kwargs)
         if watcher := module.__dict__.get(WATCHED):
             if weights is None:
                 raise UserError(f"the attention {own!r} says nothing about its weights, so they "

@@ -25,7 +25,7 @@ from rmutils.heads.scores import Head, HeadScores
 from rmutils.models import LanguageModel
 from rmutils.models.changes import changed
 from rmutils.models.families import family_of
-from rmutils.models.head_blocks import attentions, projections
+from rmutils.models.head_blocks import attentions, before_each, projections
 from rmutils.models.language_model import passages
 from rmutils.models.loading import ModelRef
 
@@ -229,18 +229,16 @@ def _mean_biases(lm: LanguageModel, heads: Iterable[Head]) -> dict[nn.Linear, Te
     biases: dict[nn.Linear, Tensor] = {}
     texts, known = passages(lm, *CALIBRATION)
 
-    def take(module: nn.Linear, inputs: tuple[Tensor]) -> None:
-        means[module] = inputs[0][:, known:].double().mean((0, 1))  # (heads x size)
+    def take(layer: int, module: nn.Linear, inputs: tuple[Tensor]) -> None:
+        means[layer] = inputs[0][:, known:].double().mean((0, 1))  # (heads x size)
 
-    means: dict[nn.Module, Tensor] = {}
+    means: dict[int, Tensor] = {}
     layers = {layer: projections(lm.model)[layer] for layer, _ in heads}
-    with ExitStack() as hooks, torch.no_grad():
-        for projection in layers.values():
-            hooks.callback(projection.register_forward_pre_hook(take).remove)
+    with before_each(layers, take), torch.no_grad():
         lm.model.base_model(torch.tensor(texts, device=lm.model.device), use_cache=False)
     for layer, head in heads:
         projection, columns = layers[layer], _columns(lm, layer, head)
-        added = columns.double() @ means[projection].view(lm.shape[1], -1)[head]
+        added = columns.double() @ means[layer].view(lm.shape[1], -1)[head]
         before = biases.get(projection, 0 if projection.bias is None else projection.bias.detach())
         biases[projection] = before + added
     return {projection: bias.to(projection.weight.dtype) for projection, bias in biases.items()}

@@ -14,7 +14,7 @@ beside it, in the same pass.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -34,7 +34,7 @@ from rmutils.heads.score_kinds import SCORES, ScoreKind
 from rmutils.heads.scores import Values
 from rmutils.models import LanguageModel
 from rmutils.models.families import needs_eager
-from rmutils.models.head_blocks import projections
+from rmutils.models.head_blocks import before_each, projections
 from rmutils.models.known_models import check
 
 TOGETHER = "copy", "attention", "dla", "locos", "anchor"
@@ -72,21 +72,16 @@ class SpanRecorder(ArgMaxRecorder):
     @contextmanager
     def reaching(self, model: PreTrainedModel) -> Iterator[None]:
         """Also see what comes to the output projections: gates may have scaled it (Qwen3-Next)."""
-        def hook_of(layer: int) -> Any:
-            def hook(module: Any, given: tuple[Tensor]) -> None:
-                if layer not in self._pass:  # nobody watches this pass
-                    return
-                within, read, output = self._pass[layer]
-                newest = given[0][:, -self.rows :]
-                came = newest.view(*newest.shape[:2], output.shape[1], -1).transpose(1, 2).float()
-                gates = torch.where(output == 0, 1, came / output)
-                self._pass[layer] = within, read * gates, came
+        def look(layer: int, module: Any, given: tuple[Tensor]) -> None:
+            if layer not in self._pass:  # nobody watches this pass
+                return
+            within, read, output = self._pass[layer]
+            newest = given[0][:, -self.rows :]
+            came = newest.view(*newest.shape[:2], output.shape[1], -1).transpose(1, 2).float()
+            gates = torch.where(output == 0, 1, came / output)
+            self._pass[layer] = within, read * gates, came
 
-            return hook
-
-        with ExitStack() as hooks:
-            for i, projection in projections(model).items():
-                hooks.callback(projection.register_forward_pre_hook(hook_of(i)).remove)
+        with before_each(projections(model), look):
             yield
 
     def keep(self, decided: Sequence[slice]) -> None:

@@ -30,7 +30,7 @@ from rmutils.heads.score_kinds import SCORES
 from rmutils.heads.scores import Values
 from rmutils.models import LanguageModel
 from rmutils.models.engine.caches import Trunk, filled, stack_caches
-from rmutils.models.head_blocks import check_attention_alone, projections
+from rmutils.models.head_blocks import before_each, check_attention_alone, projections
 
 
 def without_needle(case: NiahCase) -> list[int]:
@@ -101,10 +101,8 @@ class GivenAnswer:
     def outputs(self) -> Tensor:
         """Return what the heads hand to `o_proj`: (steps, layers, heads, head size)."""
         seen: list[Tensor] = []
-        with ExitStack() as hooks:
-            for projection in projections(self.lm.model).values():
-                hooks.callback(projection.register_forward_pre_hook(
-                    lambda _, given: seen.append(given[0][0])).remove)
+        with before_each(projections(self.lm.model),
+                         lambda layer, module, given: seen.append(given[0][0])):
             self._logits(self._cache(1), 1)
         return torch.stack(seen, 1).view(self.count, *self.lm.shape, -1)
 
@@ -136,29 +134,24 @@ class GivenAnswer:
         """Give a layer what enters it without an exchange, and leave out those below it."""
         layers: Any = layers_of(self.lm.model)
         if not self._entering:
-            with ExitStack() as watching:
-                for layer in layers:
-                    watching.callback(layer.register_forward_pre_hook(
-                        lambda _, given: self._entering.append(given[0])).remove)
+            with before_each(dict(enumerate(layers)),
+                             lambda number, layer, given: self._entering.append(given[0])):
                 self._logits(self._cache(1), 1)
         for layer in layers[:first]:
             hooks.enter_context(patch.object(layer, "forward", lambda hidden, **_: hidden))
         entering = self._entering[first].expand(rows, -1, -1)
-        hooks.callback(layers[first].register_forward_pre_hook(
-            lambda _, given: (entering, *given[1:])).remove)
+        hooks.enter_context(before_each(
+            {first: layers[first]}, lambda number, layer, given: (entering, *given[1:])))
 
     def _exchange(self, outputs: Tensor, chosen: Tensor, hooks: ExitStack) -> None:
-        def hook_of(layer: int) -> Any:
-            def hook(module: Any, given: tuple[Tensor]) -> tuple[Tensor]:
-                each = given[0].view(*given[0].shape[:2], *outputs.shape[2:])
-                other = outputs[:, layer].to(each.dtype)
-                return (torch.where(chosen[:, :, layer, :, None], other, each).flatten(2),)
+        def exchange(layer: int, module: Any, given: tuple[Tensor]) -> tuple[Tensor]:
+            each = given[0].view(*given[0].shape[:2], *outputs.shape[2:])
+            other = outputs[:, layer].to(each.dtype)
+            return (torch.where(chosen[:, :, layer, :, None], other, each).flatten(2),)
 
-            return hook
-
-        for layer, projection in projections(self.lm.model).items():
-            if chosen[:, :, layer].any():
-                hooks.callback(projection.register_forward_pre_hook(hook_of(layer)).remove)
+        hooks.enter_context(before_each(
+            {layer: projection for layer, projection in projections(self.lm.model).items()
+             if chosen[:, :, layer].any()}, exchange))
 
     def _cache(self, rows: int) -> DynamicCache:
         return stack_caches([DynamicCache([

@@ -7,8 +7,8 @@ gets a row that begins with a copy of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 import torch
@@ -21,7 +21,7 @@ from rmutils.models import LanguageModel
 from rmutils.models.engine.caches import Trunk, view_of
 from rmutils.models.engine.generation import in_batches
 from rmutils.models.engine.rows import rows_at_once, write_rows
-from rmutils.models.head_blocks import projections
+from rmutils.models.head_blocks import before_each, projections
 
 Masks = NDArray[np.bool_]  # (rows, layers, heads): True where a head is masked
 
@@ -41,21 +41,14 @@ def mask_rows(lm: LanguageModel, masks: Masks) -> Iterator[None]:
     error. What a head hands to the output projection becomes zero, as with its columns of W_o
     (`rmutils.heads.masking.mask_heads`)."""
     kept = torch.tensor(~masks, dtype=lm.model.dtype, device=lm.model.device)
+
+    def silence(layer: int, module: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor]:
+        each = inputs[0].unflatten(2, (lm.shape[1], -1))  # (rows, tokens, heads, size)
+        return ((each * kept[:, layer][:, None, :, None]).flatten(2),)
+
     outputs = projections(lm.model)
-    with ExitStack() as hooks:
-        for i in np.flatnonzero(masks.any((0, 2))):
-            hooks.callback(outputs[int(i)].register_forward_pre_hook(_silence(kept[:, i])).remove)
+    with before_each({i: outputs[i] for i in np.flatnonzero(masks.any((0, 2))).tolist()}, silence):
         yield
-
-
-def _silence(kept: Tensor) -> Callable[[nn.Module, tuple[Tensor]], tuple[Tensor]]:
-    """Hook that multiplies the outputs of heads, (rows, tokens, heads x size), by (rows, heads)."""
-    def hook(module: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor]:
-        rows, tokens, width = inputs[0].shape
-        return ((inputs[0].view(rows, tokens, kept.shape[1], -1) * kept[:, None, :, None]).view(
-            rows, tokens, width),)
-
-    return hook
 
 
 def answer_masked(

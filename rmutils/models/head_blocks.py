@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -42,6 +43,17 @@ def projections(model: PreTrainedModel) -> dict[int, nn.Linear]:
         _check_blocks(model, found)
         _CHECKED[model] = True
     return found
+
+
+@contextmanager
+def before_each(
+    modules: Mapping[int, nn.Module], hook: Callable[[int, Any, Any], Any]
+) -> Iterator[None]:
+    """Call a hook with number, module and arguments before each of these modules reads."""
+    with ExitStack() as hooks:
+        for number, module in modules.items():
+            hooks.callback(module.register_forward_pre_hook(partial(hook, number)).remove)
+        yield
 
 
 def keeps_states(model: PreTrainedModel) -> bool:
@@ -105,16 +117,11 @@ def _check_blocks(model: PreTrainedModel, found: dict[int, nn.Linear]) -> None:
     """Let each head write by itself, and look at what comes to the output projections."""
     heads, seen = model.config.num_attention_heads, dict[int, Tensor]()
 
-    def hook_of(layer: int) -> Any:
-        def hook(module: nn.Module, given: tuple[Tensor]) -> tuple[Tensor]:
-            seen[layer] = given[0][:, 0].float()
-            return (given[0][:1].expand_as(given[0]),)  # so that all rows go on alike
+    def look(layer: int, module: nn.Module, given: tuple[Tensor]) -> tuple[Tensor]:
+        seen[layer] = given[0][:, 0].float()
+        return (given[0][:1].expand_as(given[0]),)  # so that all rows go on alike
 
-        return hook
-
-    with ExitStack() as hooks, _marking(model):
-        for i, projection in found.items():
-            hooks.callback(projection.register_forward_pre_hook(hook_of(i)).remove)
+    with before_each(found, look), _marking(model):
         model.base_model(torch.zeros(1 + heads, 1, dtype=torch.long, device=model.device),
                          use_cache=False)
     for i in found:

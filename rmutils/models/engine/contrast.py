@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.special import entr
 from transformers import PreTrainedModel
 
-from rmutils.models.head_blocks import projections
+from rmutils.models.head_blocks import before_each, projections
 
 COPIES = 2
 """Rows of a batch for each text: one that the whole model writes, then one of the masked model."""
@@ -45,22 +45,15 @@ class Contrast:
     @contextmanager
     def masking(self, model: PreTrainedModel) -> Iterator[None]:
         """Switch the heads off in every second row of a batch; on exit all is as before."""
-        outputs = projections(model)
         width = model.config.num_attention_heads
-        with ExitStack() as hooks:
-            for layer, group in groupby(sorted(self.heads), key=itemgetter(0)):
-                hook = _silence([head for _, head in group], width)
-                hooks.callback(outputs[layer].register_forward_pre_hook(hook).remove)
+        chosen = {layer: [head for _, head in group]
+                  for layer, group in groupby(sorted(self.heads), key=itemgetter(0))}
+
+        def silence(layer: int, module: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor]:
+            outputs = inputs[0].clone()  # (rows, tokens, heads x size)
+            outputs[1::COPIES].unflatten(-1, (width, -1))[:, :, chosen[layer]] = 0
+            return (outputs,)
+
+        parts = projections(model)
+        with before_each({layer: parts[layer] for layer in chosen}, silence):
             yield
-
-
-def _silence(
-    heads: list[int], width: int
-) -> Callable[[nn.Module, tuple[Tensor]], tuple[Tensor]]:
-    """Hook that zeroes the outputs of some of the `width` heads in the rows of the masked model."""
-    def hook(module: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor]:
-        outputs = inputs[0].clone()  # (rows, tokens, heads x size)
-        outputs[1::COPIES].unflatten(-1, (width, -1))[:, :, heads] = 0
-        return (outputs,)
-
-    return hook
