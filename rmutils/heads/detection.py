@@ -22,9 +22,9 @@ from rmutils.core.validation import checked
 from rmutils.corpora.niah import Haystack, Needle, NiahCase, load_haystacks, load_needles
 from rmutils.heads.answering import SUCCESS_ROUGE, Watch
 from rmutils.heads.residual import contributions_version
+from rmutils.heads.score_files import CASES, RUNS
 from rmutils.heads.score_kinds import SCORES, DetectConfig, ScoreKind, kind_of
 from rmutils.heads.scores import HeadScores
-from rmutils.heads.stored_scores import CASES, RUNS
 from rmutils.models import LanguageModel, load_model
 from rmutils.models.known_models import check
 from rmutils.models.loading import ModelRef

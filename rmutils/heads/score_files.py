@@ -1,4 +1,4 @@
-"""Files of head scores: the project's own, and those that others write and read.
+"""Files of head scores: the project's own, stored results, and what others write and read.
 
 - `rmutils`: a versioned JSON with all that is known. Its `scores` are found where LOCOS has them
   (arXiv 2607.01002), so that the scripts of LOCOS read it.
@@ -23,11 +23,13 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from safetensors.numpy import load_file
 
-from rmutils.core.errors import UserError
+from rmutils.core.errors import UserError, did_you_mean
 from rmutils.core.files import read_text
+from rmutils.core.manifests import MANIFEST
+from rmutils.core.results import Artifact, find
 from rmutils.core.validation import head_of, parse_json
-from rmutils.heads.stored_scores import read_stored, stored_detection
 
 FORMAT, VERSION = "rmutils.HeadScores", 2
 Format = Literal["rmutils", "wu", "qrhead", "duo"]
@@ -38,6 +40,8 @@ LARGEST_PUBLISHED = 10
 tokens of a needle, of which all of its needles have more than five. Where `max_new_tokens` and
 needles are one's own, a needle has one token at least."""
 Fields = Mapping[str, Any]  # fields of `HeadScores` by name
+CASES, RUNS = "cases.parquet", "scores.safetensors"  # files of a detection
+STAGES = "detect", "scores"  # stages that hold scores of one kind, or of several that one run gave
 
 
 def write(
@@ -284,3 +288,42 @@ def _some(names: Iterable[str], count: int) -> str:
     verb = "is" if count == 1 else "are"
     more = f" and {count - 5} more" if count > 5 else ""
     return f"head {', '.join(islice(names, 5))}{more} {verb}"
+
+
+def stored_detection(where: Path | str) -> Artifact | None:
+    """Return the stored result of a name, folder or file; None for a file of another kind."""
+    path = Path(where)
+    folder = path.parent if path.name in (MANIFEST, CASES, RUNS) else path
+    if (folder / MANIFEST).is_file():
+        artifact = Artifact(folder.resolve()).checked()
+    elif path.exists():
+        if path.is_dir():
+            raise UserError(f"{path} is a folder without {MANIFEST}, so it is no stored detection. "
+                            "Give the folder of one, or a file of head scores.")
+        return None
+    elif (found := find(str(where))) is None:
+        return None
+    else:
+        artifact = found
+    if artifact.stage not in STAGES:
+        raise UserError(f"{artifact.name} is a result of the stage {artifact.stage}, which holds "
+                        "no head scores. Those of the stages detect and scores do.")
+    return artifact
+
+
+def read_stored(artifact: Artifact, kind: str | None) -> dict[str, Any]:
+    """Return the fields of `HeadScores` of a stored detection, by name."""
+    grid: dict[str, Any] = artifact.manifest["config"]
+    own = grid.get("score", "copy")
+    runs, cases = load_file(artifact.path(RUNS)), pd.read_parquet(artifact.path(CASES))
+    if artifact.stage == "detect":
+        runs = {own: runs["runs"]}
+    kind = kind or own
+    if kind not in runs:
+        raise UserError(f"{artifact.name} has no scores of the kind {kind!r}."
+                        f"{did_you_mean(kind, runs)} It has {', '.join(sorted(runs))}.")
+    cases["success"] |= len(runs[kind]) == len(cases)  # of this kind, every case may count
+    return {
+        "runs": runs[kind], "model": artifact.model, "score": kind, "cases": cases,
+        "clusters": cases["needle"].to_numpy()[cases["success"]],
+        "about": {"weights": artifact.manifest["inputs"]["model"], "grid": grid}}
