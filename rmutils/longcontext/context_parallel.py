@@ -1,4 +1,4 @@
-"""Two ways to attend to a long sequence: in blocks, and context parallelism.
+"""Two ways to attend to a long sequence: in blocks, and what context parallelism costs.
 
 Layers with a window, three of four in Olmo 3, compare a query with its own block of keys and the
 one before, so they cost as much as the text is long, not its square. Other layers read packed
@@ -15,16 +15,11 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.nn.functional import all_gather
-from torch.nn.functional import cross_entropy, pad, scaled_dot_product_attention
-from transformers import PreTrainedModel
+from torch.nn.functional import pad, scaled_dot_product_attention
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
-from rmutils.core.errors import UserError
-from rmutils.longcontext.packing import NO_LABEL
-from rmutils.models.engine.implementations import register, using
+from rmutils.models.engine.implementations import register
 
 WINDOW_BLOCKS = "window_blocks"
 
@@ -93,68 +88,6 @@ def _with_block_before(states: Tensor, window: int) -> Tensor:
 register(WINDOW_BLOCKS, window_blocks)
 
 
-NAME = "context_parallel"
-
-
-def context_parallel(
-    module: nn.Module,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attention_mask: Tensor,
-    *,
-    scaling: float,
-    **kwargs,
-) -> tuple[Tensor, None]:
-    """SDPA of the queries of a slice over the keys of all slices. `query`, `key`, `value` are
-    (batch, heads or key heads, tokens of the slice, head size), the mask (batch, 1, tokens of the
-    slice, tokens of all slices), the result (batch, tokens of the slice, heads, head size)."""
-    group = query.shape[1] // key.shape[1]
-    # Gathered before they are copied for the query heads, so that less is sent.
-    key, value = (torch.cat(all_gather(part.contiguous()), dim=2).repeat_interleave(group, dim=1)
-                  for part in (key, value))
-    output = scaled_dot_product_attention(query, key, value, attn_mask=attention_mask,
-                                          scale=scaling)
-    return output.transpose(1, 2), None
-
-
-def slice_of(inputs: dict, rank: int, ranks: int) -> dict:
-    """Return the slice of a model's inputs that one process holds: `input_ids`, `position_ids` and
-    `targets` (the label of the next token, so that a slice needs nothing of its neighbour), (rows,
-    slice), and `attention_mask`, whose rows are the slice's and whose columns are all."""
-    length = inputs["input_ids"].shape[1]
-    if length % ranks:
-        raise UserError(f"{length} tokens cannot be cut into {ranks} equal slices. Pad them to "
-                        f"{-(-length // ranks) * ranks}.")
-    here = slice(rank * length // ranks, (rank + 1) * length // ranks)
-    targets = torch.cat([inputs["labels"][:, 1:],
-                         torch.full_like(inputs["labels"][:, :1], NO_LABEL)], dim=1)
-    masks = inputs["attention_mask"]
-    return {
-        "input_ids": inputs["input_ids"][:, here], "position_ids": inputs["position_ids"][:, here],
-        "targets": targets[:, here],
-        "attention_mask": {kind: mask[:, :, here] for kind, mask in masks.items()}
-        if isinstance(masks, dict) else masks[:, :, here]}
-
-
-def loss_and_gradients(model: PreTrainedModel, inputs: dict) -> Tensor:
-    """Mean loss over all tokens of all slices; gradients as of one process with all tokens."""
-    own = slice_of(inputs, dist.get_rank(), dist.get_world_size())
-    targets = own.pop("targets")
-    counted = (inputs["labels"] != NO_LABEL).sum()
-    with using(model, NAME):
-        logits = model(**own, use_cache=False).logits
-        loss = cross_entropy(logits.flatten(0, 1).float(), targets.flatten(),
-                             ignore_index=NO_LABEL, reduction="sum") / counted
-        loss.backward()
-    for parameter in model.parameters():
-        if parameter.grad is not None:
-            dist.all_reduce(parameter.grad)
-    total = loss.detach()
-    dist.all_reduce(total)
-    return total
-
-
 def communication(
     tokens: int, ranks: int, *, layers: int, key_heads: int, head_size: int, bytes_each: int = 2
 ) -> int:
@@ -181,6 +114,3 @@ def packed_balance(
         row[:len(seen)] = np.minimum(seen, window or capacity)
     slices = work.reshape(len(instances), ranks, -1).sum(2)
     return np.asarray(slices / slices.mean(1, keepdims=True))
-
-
-register(NAME, context_parallel)
