@@ -21,6 +21,7 @@ from torch.nn.functional import avg_pool1d, scaled_dot_product_attention
 
 from rmutils.attention.decoding import ArgMaxRecorder, newest_products, recording_by_layer
 from rmutils.attention.variants import VARIANTS, AttachedModel, AttentionVariant, PromptView
+from rmutils.core.validation import Count
 from rmutils.models import LanguageModel
 from rmutils.models.engine.implementations import attached
 
@@ -65,7 +66,7 @@ class SnapKV(Evicting):
     kind: Literal["snapkv"] = "snapkv"
     label = "SnapKV"
 
-    window: Annotated[int, Field(ge=1)] = 16
+    window: Count = 16
     """Tokens at the end of the prompt whose attention decides, and which are kept. Ours, for
     prompts of a few hundred tokens."""
 

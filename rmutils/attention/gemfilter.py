@@ -20,6 +20,7 @@ from torch.nn.functional import avg_pool1d
 from rmutils.attention.rope import layers_of
 from rmutils.attention.variants import VARIANTS, AttachedModel, AttentionVariant, PromptView
 from rmutils.core.errors import UserError
+from rmutils.core.validation import Count
 from rmutils.models import LanguageModel
 from rmutils.models.engine.implementations import attached, register_by_layer
 
@@ -36,7 +37,7 @@ class GemFilter(AttentionVariant):
 
     filter_layer: Annotated[int, Field(ge=0)] = 13
     """The published code's `select_layer_idx=13` for Llama 3.1 8B, which has 32 layers."""
-    tokens: Annotated[int, Field(ge=1)] = 1024
+    tokens: Count = 1024
     """How many (k); all if the prompt has no more. `--topk 1024` in the published example;
     Taniguchi et al., Table 2: "k=2049"."""
 

@@ -24,6 +24,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from rmutils.core.config import Config
 from rmutils.core.errors import UserError
+from rmutils.core.validation import Count
 from rmutils.models.engine.implementations import attached, register_by_layer
 from rmutils.models.head_blocks import check_attention_alone
 
@@ -136,7 +137,7 @@ class RopeExtension(Config):
     Olmo 3 takes YaRN."""
     factor: Annotated[float, Field(ge=1)] = 8
     """Window wanted over window trained. Olmo 3: 65,536 over 8,192."""
-    trained: Annotated[int, Field(ge=1)] | None = None
+    trained: Count | None = None
     """Window trained, in tokens; None: what the model's configuration says, 8,192 in Olmo 3. A
     teaching model's says more than it was trained with."""
     theta: Annotated[float, Field(gt=0)] | None = None

@@ -33,6 +33,7 @@ from rmutils.attention.sharing_plans import (
 )
 from rmutils.attention.variants import VARIANTS, AttachedModel, AttentionVariant
 from rmutils.core.errors import UserError
+from rmutils.core.validation import Count
 from rmutils.models import LanguageModel
 from rmutils.models.engine.implementations import attached
 
@@ -42,10 +43,10 @@ NAME = "share_attention"
 class _Calibrated(AttentionVariant):
     """Share-Attention whose plan comes from the attention maps of some prompts."""
 
-    prompts: Annotated[int, Field(ge=1)] = 4
+    prompts: Count = 4
     """Questions to documents whose attention maps say which heads share. Section 4.1 takes those of
     a benchmark; how many, it does not say. Ours are about other worlds than what is asked later."""
-    tokens: Annotated[int, Field(ge=1)] = 512
+    tokens: Count = 512
     """Most tokens of each; memory grows with their square."""
 
     def plan(self, lm: LanguageModel) -> Sharing:

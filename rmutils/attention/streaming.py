@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from rmutils.attention.decoding import recording_by_layer, retrieval_capture
 from rmutils.attention.variants import VARIANTS, AttachedModel, AttentionVariant, PromptView
+from rmutils.core.validation import Count
 from rmutils.models import LanguageModel
 from rmutils.models.engine.implementations import attached
 
@@ -32,7 +33,7 @@ class Streaming(AttentionVariant):
 
     first: Annotated[int, Field(ge=0)] = 4
     """Tokens at the start (sinks). Xiao et al.: four are enough."""
-    recent: Annotated[int, Field(ge=1)] = 124
+    recent: Count = 124
     """Tokens before and with the one that looks."""
 
     @contextmanager

@@ -9,7 +9,6 @@ from typing import Annotated
 
 import numpy as np
 import typer
-from pydantic import Field
 
 from rmutils.cli import options
 from rmutils.cli.from_configs import Part, configured
@@ -17,6 +16,7 @@ from rmutils.core.config import Config
 from rmutils.core.errors import UserError, did_you_mean
 from rmutils.core.files import check_table, read_table, write_table
 from rmutils.core.journal import default_workers
+from rmutils.core.validation import Count
 from rmutils.heads.masking import check_free, export_masked
 from rmutils.models import LanguageModel, load_model
 from rmutils.pipeline import retmask as pipeline
@@ -46,7 +46,7 @@ class Drawing(Config):
 
     source: Annotated[str, SOURCES] = "world"
     """Where the instructions come from; a .jsonl file does, too."""
-    count: Annotated[int, Field(ge=1)] = 100
+    count: Count = 100
     """How many instructions."""
 
 
@@ -106,7 +106,7 @@ class Pairing(Config):
     """Where the rejected responses come from; longreward reads released pairs."""
     source: Annotated[str, SOURCES] = "world"
     """Where the instructions come from; a .jsonl file does, too."""
-    pairs: Annotated[int, Field(ge=1)] = 1000
+    pairs: Count = 1000
     """How many instructions; pairs that teach nothing are dropped."""
     smaller: str | None = None
     """For smaller-model: the model of the rejected side."""

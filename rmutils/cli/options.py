@@ -19,7 +19,7 @@ from pydantic import Field, model_validator
 from rmutils.core import registry
 from rmutils.core.config import Config
 from rmutils.core.errors import UserError
-from rmutils.core.validation import FrozenHeads
+from rmutils.core.validation import Count, FrozenHeads
 
 if TYPE_CHECKING:
     from rmutils.heads.scores import Head, HeadScores
@@ -87,7 +87,7 @@ class HeadChoice(Config):
     --scores is given."""
     tau: float | None = None
     """Lowest score of a retrieval head. None: the model's own, else 0.1."""
-    top_k: Annotated[int, Field(ge=1)] | None = None
+    top_k: Count | None = None
     """How many of the highest heads, instead of --tau."""
     heads: Annotated[FrozenHeads, Field(min_length=1)] | None = None
     """Mask these heads, such as 3-7,3-11, instead of those that a policy chooses."""

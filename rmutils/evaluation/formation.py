@@ -26,6 +26,7 @@ from rmutils.core.errors import UserError
 from rmutils.core.journal import progress_bar
 from rmutils.core.paths import CORPORA
 from rmutils.core.results import Artifact, Compute, Stage
+from rmutils.core.validation import Count
 from rmutils.corpora.niah import NiahCase, load_haystacks
 from rmutils.evaluation.answers import find_needles
 from rmutils.heads.answering import tokens_together
@@ -91,7 +92,7 @@ class FormationConfig(Config):
     """How many needles of the corpus, from its start."""
     max_new_tokens: int = 30
     """Longest answer of the model's own."""
-    rows: Annotated[int, Field(ge=1)] = 16
+    rows: Count = 16
     """Texts of random tokens."""
     span: Annotated[int, Field(ge=2)] = 32
     """Tokens of a span, which each of these texts says twice."""

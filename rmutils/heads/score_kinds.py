@@ -24,7 +24,7 @@ from rmutils.attention.watching import What
 from rmutils.core.config import Config, added
 from rmutils.core.errors import UserError
 from rmutils.core.registry import Registry
-from rmutils.core.validation import checked
+from rmutils.core.validation import Count, checked
 from rmutils.corpora.niah import Haystack, Needle, NiahBuilder, NiahCase, needle_of
 from rmutils.heads.answering import (
     Answered,
@@ -81,8 +81,7 @@ real_needle='in the jar'),))
         0.0, 0.5, 1.0)
     """Needle positions, from 0 (start of the context) to 1 (its end). Section 4.1: "the needle
     inserted at 10 depth positions for each length"."""
-    needles: Annotated[
-        Annotated[int, Field(ge=1)] | tuple[Needle, ...] | None, BeforeValidator(_needles)] = None
+    needles: Annotated[Count | tuple[Needle, ...] | None, BeforeValidator(_needles)] = None
     """How many needles of the set, from its start; None: all. Or needles of your own, each a tuple
     or a mapping of the sentence that is hidden, the question, and the answer, which is a stretch of
     the sentence."""
@@ -94,7 +93,7 @@ real_needle='in the jar'),))
     definition: Literal["paper", "wu"] = "paper"
     """How the copy score is counted. `paper`: Equation 1 as a set overlap, exact needle span,
     answers end at the stop token. `wu`: the published code (see `rmutils.heads.copy_score`)."""
-    max_new_tokens: Annotated[int, Field(ge=1)] = 50
+    max_new_tokens: Count = 50
     """The paper is silent; 50 in `retrieval_head_detection.py`."""
     corpus: Annotated[Literal["book", "world", "japanese"] | None, Field(exclude=True)] = None
     """Haystack and needles that ship with the book, by name. None: those of the model."""

@@ -18,6 +18,7 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import DynamicCache
 
 from rmutils.core.config import Config
+from rmutils.core.validation import Count
 from rmutils.corpora.world.facts import Fact
 from rmutils.corpora.world.lookups import FRAMES
 from rmutils.corpora.world.samples import padding, paragraphs
@@ -35,13 +36,13 @@ class ReachConfig(Config):
 
     lengths: tuple[Annotated[int, Field(ge=256)], ...] = (320, 640, 1280, 2560, 5120)
     """Tokens of text, question and answer."""
-    texts: Annotated[int, Field(ge=1)] = 24
+    texts: Count = 24
     """Texts of held-out names, for each length."""
-    questions: Annotated[int, Field(ge=1)] = 8
+    questions: Count = 8
     """To each text: about facts at as many depths, evenly from its start to its end."""
     seed: int = 1
     """Seed of the texts. Trials read other ones."""
-    bins: Annotated[int, Field(ge=1)] = 10
+    bins: Count = 10
     """Stretches of the longest texts for which the loss is told."""
 
 

@@ -21,6 +21,7 @@ from rmutils.core.extras import needed
 from rmutils.core.files import sha256
 from rmutils.core.journal import progress_bar
 from rmutils.core.results import JOURNAL, Artifact, Compute, Stage
+from rmutils.core.validation import Count
 from rmutils.heads import DetectConfig, HeadScores, detect
 from rmutils.heads.detection import detect_stored, inputs_of, load, save
 from rmutils.heads.scores import Head
@@ -45,7 +46,7 @@ class RetMaskConfig(Config):
     """Where the rejected responses come from."""
     source: Annotated[str, SOURCES] = "world"
     """Source of the instructions, by name, or a .jsonl file."""
-    instructions: Annotated[int, Field(ge=1)] = 1000
+    instructions: Count = 1000
     """Pairs before filters. Ours; Table 12 has some 294,000 of LMSYS-Chat-1M for Llama-3.1."""
     tau: float | None = None
     """Lowest score of a retrieval head; None: the model's own. Section 4.1: 0.1 for Llama-3.1,

@@ -18,7 +18,7 @@ from rmutils.core.config import Config, added, command_line, digest
 from rmutils.core.journal import Journal, one_thread, progress_bar, side_by_side
 from rmutils.core.registry import Registry
 from rmutils.core.results import Artifact, Compute, Stage, Tables
-from rmutils.core.validation import FrozenHeads, checked
+from rmutils.core.validation import Count, FrozenHeads, checked
 from rmutils.heads.masking import Ablation, mask_heads
 from rmutils.models import LanguageModel, load_model
 from rmutils.models.engine.generation import generate, suiting
@@ -46,7 +46,7 @@ class ResponseConfig(Config):
     """The paper is silent; 0.6 in the authors' scripts."""
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
     """The paper is silent; 1.0 in the authors' scripts."""
-    max_new_tokens: Annotated[int, Field(ge=1)] = 2048
+    max_new_tokens: Count = 2048
     """The paper is silent; 2,048 in the authors' scripts, 4,096 for Qwen3."""
     thinking: bool = True
     """Section 4.1: "enable reasoning during contrastive response generation". Without effect where

@@ -18,16 +18,15 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import pandas as pd
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
 from rmutils.core.config import Config
 from rmutils.core.errors import UserError
+from rmutils.core.validation import Count
 from rmutils.models import LanguageModel
 from rmutils.preference.judges import Judge, Proxy, ServerJudge
 from rmutils.preference.responses import BACKENDS, Backend
 from rmutils.training.recipes import TrainRecipe
-
-Count = Annotated[int, Field(ge=1)]
 
 
 class Launch(Config):

@@ -11,9 +11,9 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from rmutils.core.config import Config
+from rmutils.core.validation import Count
 
 Share = Annotated[float, Field(ge=0, lt=1)]
-Count = Annotated[int, Field(ge=1)]
 Rate = Annotated[float, Field(gt=0)]
 
 

@@ -19,7 +19,7 @@ from rmutils.core.errors import UserError
 from rmutils.core.journal import Journal, one_thread, progress_bar, side_by_side
 from rmutils.core.paths import CORPORA
 from rmutils.core.results import Artifact, Compute, Stage, find
-from rmutils.core.validation import FrozenHeads
+from rmutils.core.validation import Count, FrozenHeads
 from rmutils.corpora.niah import load_haystacks
 from rmutils.evaluation.abilities.ability_tasks import TASKS, Task, tasks_of
 from rmutils.evaluation.abilities.sandbox import missing
@@ -33,7 +33,6 @@ from rmutils.models.loading import ModelRef, base_of, corpus_of
 from rmutils.models.trained import is_training, recorded_base
 from rmutils.stats import draws, interval_of
 
-Count = Annotated[int, Field(ge=1)]
 Done = Callable[[float], None]
 Part = Callable[[Journal, Done], None]
 """Puts what is not there yet into the journal, and tells how much it has done."""

@@ -19,16 +19,15 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import pandas as pd
 import torch
-from pydantic import Field
 
 from rmutils.core.config import Config
 from rmutils.core.errors import UserError
 from rmutils.core.files import numbered_lines, read_text
-from rmutils.core.validation import checked, parse_json
+from rmutils.core.validation import Count, checked, parse_json
 from rmutils.heads.masking import export_masked
 from rmutils.models import LanguageModel, load_model
 from rmutils.models.loading import ModelRef, checkpoint_of
@@ -63,15 +62,15 @@ class HarnessConfig(Config):
     backend: Literal["hf", "vllm"] = "hf"
     """Appendix A: "we run Llama-3.1 using the default Transformers library and use the vLLM engine
     to speed up inference for Qwen3 and Olmo-3"."""
-    max_new_tokens: Annotated[int, Field(ge=1)] = 2048
+    max_new_tokens: Count = 2048
     """Longest response; the paper is silent. Two of the tasks leave it to the harness, whose 256
     tokens would cut most chains of reasoning. Models that think need many times as many."""
     thinking: bool | None = None
     """Whether the chat template is told to think; None: nothing is said. Appendix A has Qwen3 and
     Olmo-3 "produce reasoning content"."""
-    batch: Annotated[int, Field(ge=1)] = 8
+    batch: Count = 8
     """Requests at once; without influence on the result but for its last bits."""
-    limit: Annotated[int, Field(ge=1)] | None = None
+    limit: Count | None = None
     """Only so many questions of each task, for a trial."""
 
 

@@ -14,17 +14,17 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from multiprocessing.pool import ThreadPool
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Self
 
 import pandas as pd
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
 from rmutils.core.config import Config, command_line, digest
 from rmutils.core.errors import UserError
 from rmutils.core.files import numbered_lines, sha256
 from rmutils.core.journal import Journal, progress_bar
 from rmutils.core.results import Artifact, Compute, Stage, Tables
-from rmutils.core.validation import parse_json
+from rmutils.core.validation import Count, parse_json
 from rmutils.models import LanguageModel, load_model
 from rmutils.models.engine.generation import generate
 from rmutils.models.language_model import without_thoughts
@@ -49,7 +49,7 @@ Reply with your rating in double square brackets and nothing else, for example: 
 class MTBenchConfig(Config):
     """How the questions are answered."""
 
-    max_new_tokens: Annotated[int, Field(ge=1)] = 1024
+    max_new_tokens: Count = 1024
     """Longest answer. The paper is silent."""
     thinking: bool = False
     """Whether an answer may begin with a chain of thought, where the model knows one."""

@@ -12,7 +12,7 @@ import pandas as pd
 from rmutils.core.config import Config, digest
 from rmutils.core.errors import UserError
 from rmutils.core.files import read_text, sha256
-from rmutils.core.results import Artifact, Stage, stored, write_tables
+from rmutils.core.results import Artifact, Stage, write_tables
 from rmutils.core.validation import parse_json
 from rmutils.evaluation.helmet.official import OFFICIAL
 
@@ -175,10 +175,3 @@ def collect_stored(folder: Path) -> tuple[pd.DataFrame, Artifact]:
     artifact = COLLECTED.obtain_folder(CollectConfig(), {"files": digest(files)}, make,
                                        command="rmutils collect FOLDER", model=model)
     return COLLECTED.read(artifact.folder)["scores"], artifact
-
-
-def collected() -> dict[str, tuple[pd.DataFrame, Artifact]]:
-    """All results that were collected, by the name of the model."""
-    return {artifact.manifest["facts"]["model"]:
-            (COLLECTED.read(artifact.folder)["scores"], artifact)
-            for artifact in stored(COLLECTED.name)}

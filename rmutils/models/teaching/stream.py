@@ -17,6 +17,7 @@ from transformers import PreTrainedTokenizerFast
 
 from rmutils.core.config import Config, added
 from rmutils.core.errors import UserError
+from rmutils.core.validation import Count
 from rmutils.corpora.world import World
 from rmutils.corpora.world import lexicon as words
 from rmutils.corpora.world.facts import Fact, sentence
@@ -47,7 +48,7 @@ class TeachingRecipe(Config):
     max_position_embeddings: int = 4096
     """Positions that may be used; how many of them are learned is the curriculum's business."""
 
-    steps: Annotated[int, Field(ge=1)] = 3600
+    steps: Count = 3600
     tokens_per_step: int = 2048
     curriculum: tuple[tuple[float, int], ...] = (
         (0.15, 64), (0.4, 128), (0.6, 256), (0.9, 512), (1.0, 640))

@@ -12,7 +12,7 @@ import yaml
 from rmutils.core.errors import UserError
 from rmutils.evaluation.helmet import averages
 from rmutils.evaluation.helmet.official import HELMET, LENGTHS, OFFICIAL, configuration, write
-from rmutils.evaluation.helmet.official_results import collect, collect_stored, collected
+from rmutils.evaluation.helmet.official_results import collect, collect_stored
 from tests.evaluation.helmet.helmet_files import MODEL, written
 
 # Transcribed from princeton-nlp/HELMET, configs/*.yaml at commit 0e8a761.
@@ -205,5 +205,4 @@ def test_folders_that_are_not_one_models(output, tmp_path):
 def test_results_are_stored(output, cache):
     table, artifact = collect_stored(output)
     assert artifact.problems() == [] and collect_stored(output)[1] == artifact
-    (found, same), = [collected()[MODEL]]
-    assert same == artifact and found.equals(table)
+    assert artifact.manifest["facts"]["model"] == MODEL and not table.empty
