@@ -1,11 +1,11 @@
 "use strict";
 
 /* How the second model differs from the whole one: heads are masked (those with the highest stored
-   scores, as many random others of the same layers, or those of one's own choice), or it has one of
-   the other changes of variants.js. Heads are numbered layer * heads + head. */
+   scores, as many random others of the same layers, or those of one's own choice), those with the
+   highest scores are pointed at a sentence, or it has one of the other changes of variants.js. Heads are numbered layer * heads + head. */
 (globalThis.Playground ??= {}).ChangedModel = class ChangedModel {
   static MASKS = ["top", "random", "own"];
-  static KINDS = [...ChangedModel.MASKS, "decore", "ms-poe", "select"];
+  static KINDS = [...ChangedModel.MASKS, "redirect", "decore", "ms-poe", "select"];
 
   constructor(scores, perLayer) {
     this.perLayer = perLayer;
@@ -14,6 +14,9 @@
     this.count = 10;
     this.seed = 1;
     this.own = new Set();
+    this.pointed = 5;      // heads that are pointed at a sentence, as in the chapter
+    this.strength = 5;     // the bias on their logits
+    this.sentence = null;  // its number; null: the needle's
     this.cap = null;  // of DeCoRe's contrast; null: none
     this.low = 1.2;   // Ms-PoE's ratios
     this.high = 1.8;
@@ -36,10 +39,16 @@
     return this.order.slice(0, this.count);
   }
 
+  /* Heads that the map frames. */
+  get framed() {
+    return this.order.slice(0, this.kind === "redirect" ? this.pointed : this.count);
+  }
+
   /* What the thread is told, a class of variants.js with its settings; null: nothing is changed. */
   get change() {
-    const {kind, low, high, p, cap} = this, heads = [...this.heads];
+    const {kind, low, high, p, cap, strength, sentence} = this, heads = [...this.heads];
     return kind === "ms-poe" ? {kind: "MsPoe", low, high} : kind === "select" ? {kind: "Select", p}
+      : kind === "redirect" ? {kind: "Redirect", heads: this.framed, strength, sentence}
       : !heads.length ? null : kind === "decore" ? {kind: "DeCoRe", heads, cap}
       : {kind: "MaskedModel", heads};
   }

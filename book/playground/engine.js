@@ -58,8 +58,11 @@
      settings; logits: whether to tell them. */
   *answer({change, logits: told, ...question}) {
     const prompt = this.prompt.build(question);
-    yield {kind: "prompt", ...prompt, texts: prompt.ids.map(id => this.tokenizer.text(id))};
-    const model = new Playground[change.kind](this.llama, change);
+    const texts = prompt.ids.map(id => this.tokenizer.text(id));
+    const sentences = Playground.Prompt.sentences(texts, this.model.frame);
+    yield {kind: "prompt", ...prompt, texts};
+    const model = new Playground[change.kind](
+      this.llama, {...change, sentence: sentences[change.sentence] ?? prompt.inserted});
     yield* model.read(prompt.ids.slice(0, -1));
     let last = prompt.ids.at(-1);
     for (let t = 0; t < this.model.limit; t++) {

@@ -198,7 +198,7 @@
     this.#rotate(this.q, heads, positions);
     for (let head = 0; head < heads; head++) {
       const index = layer * heads + head, off = model.off.has(index), {at} = this.looks;
-      if (rows || !off) this.#attend(cache, layer, head, start, count, model.turns(layer, head));
+      if (rows || !off) this.#attend(cache, layer, head, start, count, model);
       const first = rows ? index * rows.length / (layers * heads) : 0;
       if (places) places.forEach((place, i) => { rows[first + place] = this.numbers[at + i]; });
       else if (rows) rows.set(this.numbers.subarray(at, at + start + 1), first);
@@ -218,12 +218,13 @@
   }
 
   /* Attention of one head: softmax of q k / sqrt(size) over the tokens so far, times v.
-     turns: of each place a cosine and a sine per pair of numbers, by which queries and keys are
-     turned on; null where they are not. */
-  #attend(cache, layer, head, start, count, turns) {
+     model.turns: of each place a cosine and a sine per pair of numbers, by which queries and keys
+     are turned on; null where they are not. model.adjust, if there is one, changes q k. */
+  #attend(cache, layer, head, start, count, model) {
     const {heads, keyHeads, size} = this.config, {capacity, looks, numbers, turned} = this;
     const cached = Math.floor(head / (heads / keyHeads)) * size * capacity;
     const columns = Math.ceil((start + count) / 4) * 4, scale = 1 / Math.sqrt(size);
+    const turns = model.turns(layer, head);
     const q = {...this.q, at: this.q.at + head * size};
     let keys = {at: cache.keys[layer] + cached, stride: size};
     if (turns) {
@@ -235,6 +236,7 @@
     for (let i = 0; i < count; i++) {
       const from = looks.at + i * capacity, to = from + start + i + 1;
       let highest = -Infinity, sum = 0;
+      model.adjust?.(numbers.subarray(from, to), layer, head);
       for (let j = from; j < to; j++) highest = Math.max(highest, numbers[j]);
       for (let j = from; j < to; j++) sum += numbers[j] = Math.exp((numbers[j] - highest) * scale);
       for (let j = from; j < to; j++) numbers[j] /= sum;

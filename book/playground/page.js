@@ -9,13 +9,16 @@
     const {at} = Playground.Form;
     this.models = models;
     this.loaded = new Map();  // name -> promise of its thread
-    this.form = new Playground.Form(question => this.ask(question), scene => this.begin(scene));
+    this.form = new Playground.Form(question => this.ask(question), scene => {
+      this.changed.sentence = null;
+      this.begin(scene);
+    });
     this.answers = {};
     for (const run of ["whole", "changed"]) {
       this.answers[run] = new Playground.Answers(at(run), step => this.choose(run, step));
     }
     this.map = new Playground.HeadMap(at("map"), head => this.look(head), head => this.toggle(head));
-    this.text = new Playground.PromptText(at("text"));
+    this.text = new Playground.PromptText(at("text"), place => this.point(place));
     at("model").append(...models.map(({name, parameters}) =>
       new Option(`${name}, ${Math.round(parameters / 1e6)} million weights`, name)));
     for (const [name, event, act] of [
@@ -47,7 +50,7 @@
     const here = ([layer, head]) => layer < layers && head < heads;
     const number = ([layer, head]) => layer * heads + head;
     changed.own = new Set(given.heads.filter(here).map(number));
-    for (const name of ["seed", "cap", "low", "high", "p"]) changed[name] = given[name] ?? changed[name];
+    for (const name of ["seed", "pointed", "strength", "sentence", "cap", "low", "high", "p"]) changed[name] = given[name] ?? changed[name];
     changed.high = Math.max(changed.low, changed.high);
     changed.count = Math.min(given.k ?? changed.count, Number(at("count").max));
     if (Playground.ChangedModel.KINDS.includes(given.change)) changed.kind = given.change;
@@ -106,6 +109,8 @@
     this.#forget("changed");
     this.chosen = {run: "whole", step: 0};
     this.text.clear();
+    this.sentences = [];
+    Playground.Form.at("sentence").replaceChildren();
     if (scene === 0) {
       this.question = model.scenes[0];
       for (const [name, {prompt, tokens}] of Object.entries(model.first)) {
@@ -221,7 +226,21 @@
 
   #opened(name, prompt) {
     this.runs[name].prompt = prompt;
-    if (name === "whole") this.text.open(prompt);
+    if (name !== "whole") return;
+    const {texts} = prompt, sentences = Playground.Prompt.sentences(texts, this.model.frame);
+    this.sentences = sentences;
+    this.inserted = sentences.findIndex(([, end]) => end === prompt.inserted[1]);
+    this.text.open(prompt);
+    Playground.Form.at("sentence").replaceChildren(...sentences.map(([start, end], number) =>
+      new Option(texts.slice(start, end).join("").trim(), number)));
+  }
+
+  /* Let the changed model answer from the sentence of a token that is clicked. */
+  point(place) {
+    const sentence = this.sentences.findIndex(([start, end]) => start <= place && place < end);
+    if (sentence < 0) return;
+    this.change({kind: "redirect", sentence: sentence === this.inserted ? null : sentence});
+    Playground.Form.at("answers").scrollIntoView({block: "nearest"});
   }
 
   #wrote(name, token) {
@@ -299,7 +318,7 @@
     const step = Math.min(this.chosen.step, tokens.length - 1), token = tokens[step];
     this.#showAnswers(run, step);
     this.knobs.show(changed);
-    this.map.show({...token, masked, top: changed.top, chosen: head});
+    this.map.show({...token, masked, top: changed.framed, chosen: head});
     const {at} = Playground.Form, name = words.head(head, model.heads);
     at("moment").textContent = token
       ? `${words.runs[run]} writes `
@@ -310,6 +329,9 @@
       + `${words.stored(model.scores[head])}${masked.has(head) ? ", masked" : ""}. `
       + (token ? words.looking(head, prompt, tokens, step) : "");
     at("toggle").textContent = `${masked.has(head) ? "Unmask" : "Mask"} ${name}`;
+    const pointed = changed.kind === "redirect" ? changed.sentence ?? this.inserted : -1;
+    at("sentence").value = pointed;
+    this.text.frame(this.sentences[pointed] ?? []);
     if (token) {
       const path = tokens.map(one => retrieval.hardest(one, head));
       this.text.paint(retrieval.looks(token, head), path, tokens.slice(0, step), step);
@@ -319,10 +341,12 @@
   #showAnswers(run, step) {
     const {at} = Playground.Form, {words} = Playground, {whole, changed} = this.runs;
     const both = whole?.ended && changed?.ended;
+    const {kind, sentence} = this.changed, elsewhere = kind === "redirect" && sentence !== null;
     for (const [name, mine, other] of [["whole", whole, changed], ["changed", changed, whole]]) {
       this.answers[name].mark(name === run ? step : -1,
                               both ? words.differing(mine.tokens, other.tokens) : new Set());
-      at(`${name}-found`).textContent = mine?.ended ? words.verdict(
+      at(`${name}-found`).textContent = name === "changed" && elsewhere ? ""
+        : mine?.ended ? words.verdict(
         this.question, mine.tokens.map(t => t.text).join(""))
         + (mine.stopped ? "" : ` Cut after ${mine.tokens.length} tokens.`) : "";
     }

@@ -34,6 +34,20 @@
     return {ids, needle: over(at + from, at + to), inserted: over(at, at + needle.length)};
   }
 
+  /* The sentences of a prompt's context, as places [start, end) of the tokens with these texts. */
+  static sentences(texts, [before, between]) {
+    const text = texts.join(""), last = text.lastIndexOf(between);
+    let at = 0;
+    const tokens = texts.map(part => [at, at += part.length]);
+    const ends = [...text.matchAll(Prompt.SENTENCE_END)].map(({0: end, index}) => index + end.length)
+      .filter(end => before.length < end && text.slice(end, last).trim());
+    return [...ends, last].map((end, i) => {
+      const from = ends[i - 1] ?? before.length, start = from + text.slice(from).search(/\S/);
+      const inside = tokens.flatMap(([a, b], place) => a < end && b > start ? [place] : []);
+      return [inside[0], inside.at(-1) + 1];
+    });
+  }
+
   /* Where the answer stands in the needle: upper or lower case, as whole words if it does so
      anywhere. Without an answer, all of it. */
   static within(answer, needle) {

@@ -5,8 +5,13 @@
 (globalThis.Playground ??= {}).PromptText = class PromptText {
   static SVG = "http://www.w3.org/2000/svg";
 
-  constructor(box) {
+  /* choose: called with the place of a token of the prompt that is clicked. */
+  constructor(box, choose) {
     this.box = box;
+    box.addEventListener("click", ({target}) => {
+      const place = this.spans.indexOf(target);
+      if (0 <= place && place < this.length) choose(place);
+    });
     this.spans = [];
     this.path = [];
     this.drawing = document.createElementNS(PromptText.SVG, "svg");
@@ -32,6 +37,11 @@
     });
     this.box.replaceChildren(...this.spans, this.drawing);
     this.box.scrollTop = this.spans[first].offsetTop - this.box.clientHeight / 3;
+  }
+
+  /* Frame a sentence: its places [start, end). */
+  frame([start, end]) {
+    this.spans.forEach((span, i) => span.classList.toggle("pg-framed", start <= i && i < end));
   }
 
   /* looks: places and weights of a head at one step; path: its hardest places, by step; tokens: the

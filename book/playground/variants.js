@@ -47,6 +47,20 @@ Playground.MaskedModel = class MaskedModel extends Playground.WholeModel {
   }
 };
 
+/* Some heads are pointed at a sentence, as rmutils.redirect does it: from the prompt's last token on,
+   they add a bias to their logits of its tokens, the places [start, end). */
+Playground.Redirect = class Redirect extends Playground.MaskedModel {
+  constructor(llama, {heads, strength, sentence: [start, end]}) {
+    super(llama, {heads: []});
+    const {heads: perLayer, size} = llama.config, bias = strength * Math.sqrt(size);
+    const pointed = new Set(heads);
+    this.adjust = (products, layer, head) => {
+      if (!pointed.has(layer * perLayer + head)) return;
+      for (let place = start; place < end; place++) products[place] += bias;
+    };
+  }
+};
+
 /* Ms-PoE: from layer 2 on, each head divides positions by a ratio of its own, from the lowest for
    the first head of a layer to the highest for its last. */
 Playground.MsPoe = class MsPoe extends Playground.MaskedModel {

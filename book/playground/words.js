@@ -27,13 +27,14 @@
   runs: {whole: "The whole model", changed: "The changed model"},
 
   /* What makes the second answer. */
-  changed({kind, heads, change, low, high, p}) {
+  changed({kind, heads, change, low, high, p, pointed}) {
     if (!change) return "No head is masked";
     const count = heads.size, some = `${count} head${count > 1 ? "s" : ""}`;
     const {percent} = Playground.words;
     return {top: `Without the ${count > 1 ? some : "head"} of the highest score${count > 1 ? "s" : ""}`,
             random: `Without ${some} drawn at random in the same layers`,
             own: `Without ${some} of your choice`,
+            redirect: `${pointed} head${pointed > 1 ? "s" : ""} pointed at the framed sentence`,
             decore: `Contrast with the model without ${some}: DeCoRe`,
             "ms-poe": low === high ? `Positions divided by ${low.toFixed(1)}: Ms-PoE`
               : `Positions divided by ${low.toFixed(1)} to ${high.toFixed(1)}: Ms-PoE`,

@@ -81,6 +81,32 @@ def test_masking_the_highest_random_others_and_by_hand(opened):
     assert "change=own&heads=0.3" in opened.url
 
 
+def test_a_clicked_sentence_is_answered_from(opened):
+    """Two sentences contradict each other; the address keeps which one was clicked."""
+    opened.get_by_role("button", name="Two answers").click()
+    ask(opened)
+    opened.wait_for_function(DONE)
+    needle = opened.locator("#pg-needle").input_value()
+    opened.locator("#pg-choice").select_option("redirect")
+    for knob in ("pointed", "strength"):
+        opened.locator(f"#pg-{knob}").fill("10")
+    opened.wait_for_function(DONE)
+    sentences = opened.locator("#pg-sentence option").all_inner_texts()
+    for sentence in (sentences[0], needle):
+        opened.locator("#pg-text > :not(svg)").nth(opened.evaluate(
+            "number => Playground.page.sentences[number][0]", sentences.index(sentence))).click()
+        opened.wait_for_function(DONE)
+        framed = "".join(opened.locator("#pg-text .pg-framed").all_text_contents())
+        assert framed.strip() == sentence
+        assert opened.locator("#pg-sentence option:checked").inner_text() == sentence
+        assert text(opened, "changed-name") == "10 heads pointed at the framed sentence"
+        assert text(opened, "changed").strip() == sentence
+        assert ("sentence=" in opened.url) == (sentence != needle)
+    opened.locator("#pg-sentence").select_option(index=0)
+    opened.wait_for_function(DONE)
+    assert "sentence=0" in opened.url
+
+
 def test_an_address_brings_the_scene_back(browser, html, opened):
     opened.locator("#pg-needle").fill("They say that the code of Corsa Ureld is 4 & <7>.")
     opened.locator("#pg-count").fill("3")

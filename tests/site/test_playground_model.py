@@ -15,6 +15,7 @@ import torch
 
 from rmutils.attention.decore import DeCoRe
 from rmutils.attention.ms_poe import MsPoe
+from rmutils.attention.redirect import Span, redirect
 from rmutils.attention.select_attention import Select
 from rmutils.attention.variants import AttentionVariant, Plain
 from rmutils.book.site import playground
@@ -48,7 +49,9 @@ ANSWER = """question => new Promise((resolve, reject) => {
             logits.push(new Uint8Array(event.logits.buffer).toBase64());
         }
         if (event.kind === 'token') tokens.push(event);
+        const {frame} = Playground.models.find(model => model.name === question.model);
         if (event.kind === 'end') resolve({
+            sentences: Playground.Prompt.sentences(prompt.texts, frame),
             ids: prompt.ids, needle: prompt.needle, inserted: prompt.inserted, logits,
             tokens: tokens.map(({id}) => id),
             looks: tokens.map(token => Array.from(
@@ -129,7 +132,7 @@ def in_browser(page, lm, case: NiahCase, change: dict) -> dict:
     return page.evaluate(ANSWER, {
         "haystack": context.replace(inserted, ""), "needle": needle.needle,
         "question": needle.question, "answer": needle.real_needle, "depth": case.depth,
-        "change": change,
+        "change": change, "model": lm.name,
     })
 
 
@@ -177,6 +180,28 @@ def test_held_out_cases_are_answered_as_in_pytorch(page, lm, held_out):
     assert changed > len(held_out) / 4  # else nothing was masked
 
 
+def test_heads_pointed_at_a_sentence_are_those_of_the_package(page, lm, held_out):
+    """At the needle's, the first and the last one. The teaching model takes a lot of pointing."""
+    scores, _ = detect_stored(lm, playground._grid(lm.name), compute="never")
+    heads, differing = scores.select(top_k=20), 0
+    for case in held_out[:10 if LONG else 2]:
+        whole = in_browser(page, lm, case, WHOLE)
+        sentences = [tuple(sentence) for sentence in whole["sentences"]]
+        assert case.inserted_span in sentences
+        texts = [lm.tokenizer.decode(case.input_ids[slice(*one)]).strip() for one in sentences]
+        assert all(re.search(r"[.!?][\"')\]]*$", text) for text in texts[:-1])
+        for sentence, strength in ((None, 5), (0, 10), (len(sentences) - 1, 10)):
+            span = case.inserted_span if sentence is None else sentences[sentence]
+            with redirect(lm, heads, Span(case.input_ids, *span), strength):
+                tokens, apart = assert_same(page, lm, case, {
+                    "kind": "Redirect", "heads": numbered(lm, heads), "strength": strength,
+                    "sentence": sentence}, Plain())
+            print(f"{lm.name}, {case.id}, sentence {sentence}: logits {apart:.1e} apart")
+            assert apart < 1e-3
+            differing += tokens != whole["tokens"]
+    assert differing
+
+
 def test_other_changes_are_those_of_the_package(page, lm, held_out):
     """Ms-PoE, Select and DeCoRe, by turns, so that one finds the cache that another one left."""
     if lm.name == playground.REAL and not LONG:
@@ -212,7 +237,7 @@ def test_the_answers_that_ship_are_those_of_the_browser(page, lm):
     heads = numbered(lm, scores.select(top_k=playground.MASKED))
     for name, change in {"whole": WHOLE,
                          "changed": {"kind": "MaskedModel", "heads": heads}}.items():
-        here = page.evaluate(ANSWER, {**scene, "change": change})
+        here = page.evaluate(ANSWER, {**scene, "change": change, "model": lm.name})
         first = page.evaluate("([name, run]) => Playground.models.find("
                               "model => model.name === name).first[run]", [lm.name, name])
         assert first["prompt"]["ids"] == here["ids"]

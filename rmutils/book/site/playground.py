@@ -36,6 +36,7 @@ TEACHING = SHIPPED_MODELS / "tiny-llama"
 """The shipped one: a copy that the reader has trained again has no shipped scores."""
 NEEDLES = CORPORA["world"] / "plain" / "needles.jsonl"
 OFFERED = 3  # the teaching model's scenes: the first so many needles, each in its own haystack
+TOLD = "Corsa Ureld lives in {}."  # two such sentences contradict each other in its last scene
 SCENE_TOKENS = 200  # tokens of the teaching model's haystacks, about
 LONGEST = 1024  # tokens of the longest prompt
 LIMIT = 50  # tokens of the longest answer
@@ -128,7 +129,10 @@ def scenes(lm: LanguageModel) -> list[dict[str, Any]]:
         made.append({"title": needle.question, "haystack": haystack.text[: ends[-1]],
                      "needle": needle.needle, "question": needle.question,
                      "answer": needle.real_needle, "depth": 0.5})
-    return made
+    contradicted = f"{TOLD.format('Oakmere')} {made[0]['haystack']}"
+    return [*made, {"title": "Two answers", "haystack": contradicted,
+                    "needle": TOLD.format("Pineham"), "question": "Where does Corsa Ureld live?",
+                    "answer": "Pineham", "depth": 0.5}]
 
 
 def first_answers(lm: LanguageModel) -> dict[str, Any]:
