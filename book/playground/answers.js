@@ -2,17 +2,24 @@
 
 /* One answer as a row of buttons, a token each. */
 (globalThis.Playground ??= {}).Answers = class Answers {
-  /* choose: called with the number of a token that is clicked or reached by the arrow keys. */
-  constructor(box, choose) {
+  /* choose: called with the number of a token that is clicked or reached by the arrow keys; peek: of
+     one under the pointer, and with -1 when that leaves. */
+  constructor(box, choose, peek) {
     this.box = box;
     this.choose = choose;
     Playground.moveByKeys(box);
     box.addEventListener("focusin", event => this.#chosen(event));
     box.addEventListener("click", event => this.#chosen(event));
+    box.addEventListener("pointerover", event => peek(this.#step(event)));
+    box.addEventListener("pointerleave", () => peek(-1));
+  }
+
+  #step({target}) {
+    return [...this.box.children].indexOf(target.closest("button"));
   }
 
   #chosen(event) {
-    const step = [...this.box.children].indexOf(event.target.closest("button"));
+    const step = this.#step(event);
     if (step >= 0) this.choose(step);
   }
 

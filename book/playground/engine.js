@@ -3,6 +3,7 @@
 /* A model with its tokenizer, in a memory of its own, asked for one answer at a time. */
 (globalThis.Playground ??= {}).Engine = class Engine {
   static TOPS = 3;  // places of each attention row that are told
+  static NEXT = 5;  // likeliest tokens that are told
 
   /* model: what the page knows about it (models.js); kernel: kernel.wat, assembled. */
   constructor(model, kernel) {
@@ -68,16 +69,30 @@
     for (let t = 0; t < this.model.limit; t++) {
       const {logits, rows} = yield* model.step(last);
       const known = told ? {logits: logits.slice()} : {};
-      last = 0;
-      for (let id = 1; id < logits.length; id++) if (logits[id] > logits[last]) last = id;
+      const next = this.#next(logits);
+      [[last]] = next;
       if (this.stop.has(last)) {
         yield {kind: "end", stopped: true, ...known};
         return;
       }
-      yield {kind: "token", id: last, text: this.tokenizer.text(last), ...known,
+      yield {kind: "token", id: last, text: this.tokenizer.text(last), next, ...known,
              ...this.#seen(rows, prompt.needle)};
     }
     yield {kind: "end", stopped: false};
+  }
+
+  /* The likeliest tokens, the likeliest first: [id, text, probability]. */
+  #next(logits) {
+    const best = [];
+    for (let id = 0; id < logits.length; id++) {
+      const at = best.findIndex(other => logits[id] > logits[other]);
+      if (at < 0 && best.length === Engine.NEXT) continue;
+      best.splice(at < 0 ? best.length : at, 0, id);
+      best.length = Math.min(best.length, Engine.NEXT);
+    }
+    const odds = logit => Math.exp(logit - logits[best[0]]);
+    const all = logits.reduce((sum, logit) => sum + odds(logit), 0);
+    return best.map(id => [id, this.tokenizer.text(id), odds(logits[id]) / all]);
   }
 
   /* Of each head's attention row: the places that it looks at hardest, the hardest first, with

@@ -15,7 +15,8 @@
     });
     this.answers = {};
     for (const run of ["whole", "changed"]) {
-      this.answers[run] = new Playground.Answers(at(run), step => this.choose(run, step));
+      this.answers[run] = new Playground.Answers(at(run), step => this.choose(run, step),
+        step => this.#showNext(step < 0 ? this.token : this.runs[run]?.tokens[step]));
     }
     this.map = new Playground.HeadMap(at("map"), head => this.look(head), head => this.toggle(head));
     this.text = new Playground.PromptText(at("text"), place => this.point(place));
@@ -316,7 +317,9 @@
     const run = this.runs[this.chosen.run]?.tokens.length ? this.chosen.run : "whole";
     const {prompt, tokens} = this.runs[run] ?? {tokens: []};
     const step = Math.min(this.chosen.step, tokens.length - 1), token = tokens[step];
+    this.token = token;
     this.#showAnswers(run, step);
+    this.#showNext(token);
     this.knobs.show(changed);
     this.map.show({...token, masked, top: changed.framed, chosen: head});
     const {at} = Playground.Form, name = words.head(head, model.heads);
@@ -336,6 +339,14 @@
       const path = tokens.map(one => retrieval.hardest(one, head));
       this.text.paint(retrieval.looks(token, head), path, tokens.slice(0, step), step);
     }
+  }
+
+  /* The tokens that could have stood there. */
+  #showNext(token) {
+    const {at} = Playground.Form, {spoken} = Playground.words;
+    at("next-name").textContent = token ? `Instead of ${spoken(token.text)}` : "Likely words";
+    Playground.bars(at("next"), (token?.next ?? []).map(([id, text, share]) =>
+      [this.model.stop.includes(id) ? "the end" : spoken(text), share]));
   }
 
   #showAnswers(run, step) {

@@ -107,6 +107,22 @@ def test_a_clicked_sentence_is_answered_from(opened):
     assert "sentence=0" in opened.url
 
 
+def test_likely_tokens_are_shown_of_the_one_under_the_pointer(opened):
+    shown = opened.locator("#pg-next li").all_inner_texts()
+    assert len(shown) == 5
+    shares = [int(row.split()[-2]) for row in shown]
+    assert shares == sorted(shares, reverse=True)
+    assert 0 < sum(shares) <= 102  # rounded
+    for run in ("whole", "changed"):
+        for token in opened.locator(f"#pg-{run} button").all()[:3]:
+            token.hover()
+            written = token.text_content().strip()
+            assert text(opened, "next-name") == f"Instead of “{written}”"
+            assert opened.locator("#pg-next li").first.inner_text().startswith(f"“{written}”")
+    opened.mouse.move(0, 0)
+    assert opened.locator("#pg-next li").all_inner_texts() == shown
+
+
 def test_an_address_brings_the_scene_back(browser, html, opened):
     opened.locator("#pg-needle").fill("They say that the code of Corsa Ureld is 4 & <7>.")
     opened.locator("#pg-count").fill("3")

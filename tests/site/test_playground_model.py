@@ -53,7 +53,7 @@ ANSWER = """question => new Promise((resolve, reject) => {
         if (event.kind === 'end') resolve({
             sentences: Playground.Prompt.sentences(prompt.texts, frame),
             ids: prompt.ids, needle: prompt.needle, inserted: prompt.inserted, logits,
-            tokens: tokens.map(({id}) => id),
+            tokens: tokens.map(({id}) => id), next: tokens.map(({next}) => next),
             looks: tokens.map(token => Array.from(
                 token.shares, (_, head) => Playground.retrieval.looks(token, head))),
             copied: Array.from(tokens[0].shares,
@@ -156,6 +156,11 @@ def assert_same(page, lm, case: NiahCase, change: dict, variant: AttentionVarian
             # The first, unless another one is as large up to the last bits of a float32.
             weights = dict(looks)
             assert weights.get(position, 0) > looks[0][1] - 1e-5
+    likely = logits[: len(tokens)].softmax(-1).topk(playground.NEXT)
+    if not isinstance(variant, DeCoRe):
+        shares = np.array([[share for *_, share in step] for step in here["next"]])
+        assert np.abs(shares - likely.values.numpy()).max() < 1e-3
+    assert [step[0][0] for step in here["next"]] == tokens
     counts = copy_counts(answer, case.input_ids, case.needle_span)
     assert here["copied"] == counts.ravel().tolist()
     return tokens, float(np.abs(told - logits[: len(told)].numpy()).max())
@@ -243,7 +248,10 @@ def test_the_answers_that_ship_are_those_of_the_browser(page, lm):
         assert first["prompt"]["ids"] == here["ids"]
         assert first["prompt"]["needle"] == here["needle"]
         assert [token["id"] for token in first["tokens"]] == here["tokens"]
-        for token, looks in zip(first["tokens"], here["looks"], strict=True):
+        for token, looks, likely in zip(
+                first["tokens"], here["looks"], here["next"], strict=True):
+            assert all(abs(a - b) < 1e-3 for (*_, a), (*_, b) in zip(
+                token["next"], likely, strict=True))
             strongest = np.array([[weight for _, weight in head] for head in looks])
             assert np.abs(strongest.ravel() - token["weights"]).max() < 0.006
     first_whole = "".join(token["text"] for token in page.evaluate(

@@ -37,6 +37,8 @@ TEACHING = SHIPPED_MODELS / "tiny-llama"
 NEEDLES = CORPORA["world"] / "plain" / "needles.jsonl"
 OFFERED = 3  # the teaching model's scenes: the first so many needles, each in its own haystack
 TOLD = "Corsa Ureld lives in {}."  # two such sentences contradict each other in its last scene
+NEXT = 5  # likeliest tokens of each step that it knows
+TOLD = "Corsa Ureld lives in {}."  # two such sentences contradict each other in its last scene
 SCENE_TOKENS = 200  # tokens of the teaching model's haystacks, about
 LONGEST = 1024  # tokens of the longest prompt
 LIMIT = 50  # tokens of the longest answer
@@ -138,6 +140,8 @@ def scenes(lm: LanguageModel) -> list[dict[str, Any]]:
 def first_answers(lm: LanguageModel) -> dict[str, Any]:
     """The answers to the first scene, computed here, as the browser's engine tells them: that of
     the whole model, and that without the ten heads of the highest stored scores."""
+    import torch
+
     from rmutils.book.chapters.preliminaries.experiment import answer_case, attention_rows
     from rmutils.corpora.niah import WU_BUFFER, Haystack, Needle, NiahBuilder
     from rmutils.heads import mask_heads
@@ -159,11 +163,16 @@ def first_answers(lm: LanguageModel) -> dict[str, Any]:
         with mask_heads(lm, masked):
             answer = answer_case(lm, case, max_new_tokens=LIMIT)
             rows = attention_rows(lm, case, answer, everywhere)
+            with torch.inference_mode():
+                logits = lm.model(torch.tensor([[*case.input_ids, *answer.tokens]])).logits[0]
+            likely = logits[len(case.input_ids) - 1 : -1].softmax(-1).topk(NEXT)
         places = rows.argsort(-1)[..., ::-1][..., :TOPS].swapaxes(0, 1)
         weights = np.take_along_axis(rows.swapaxes(0, 1), places, -1)
         shares = rows[..., slice(*case.needle_span)].sum(-1).T
         answers[name] = {"prompt": prompt, "tokens": [
             {"id": int(token), "text": lm.tokenizer.decode([token]),
+             "next": [[token, lm.tokenizer.decode([token]), round(share, 4)] for token, share in zip(
+                 likely.indices[step].tolist(), likely.values[step].tolist(), strict=True)],
              "places": places[step].ravel().tolist(),
              "weights": weights[step].ravel().round(2).tolist(),
              "shares": shares[step].round(2).tolist()}
