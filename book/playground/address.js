@@ -1,15 +1,16 @@
 "use strict";
 
 /* The page's address holds the scene, so that it can be shared and that a chapter can link to it:
-   #model=NAME&scene=NUMBER, or the fields of the form; change=top, random, own, redirect, decore,
-   ms-poe or select, with its settings: k heads, a seed, heads=LAYER.HEAD,... of one's own choice, how
-   many are pointed, with which strength, at which sentence (none: the needle's), DeCoRe's
-   cap, Ms-PoE's low and high ratio, Select's p; head=LAYER.HEAD, whose path is shown. */
+   #model=NAME&scene=NUMBER, or the fields of the form; change=top, random, own, redirect, memory,
+   decore, ms-poe or select, with its settings: k heads, a seed, heads=LAYER.HEAD,... of one's own
+   choice, how many are pointed, how strongly, at which sentence (none: the needle's), the share of
+   key heads that remember all, DeCoRe's cap, Ms-PoE's low and high ratio, Select's p;
+   head=LAYER.HEAD, whose path is shown. */
 (globalThis.Playground ??= {}).address = {
   /* Settings of each kind of change. */
   SETTINGS: {top: ["k"], random: ["k", "seed"], own: ["heads"],
-             redirect: ["pointed", "strength", "sentence"], decore: ["k", "cap"],
-             "ms-poe": ["low", "high"], select: ["p"]},
+             redirect: ["pointed", "strength", "sentence"], memory: ["share"],
+             decore: ["k", "cap"], "ms-poe": ["low", "high"], select: ["p"]},
 
   read() {
     const given = Object.fromEntries(new URLSearchParams(location.hash.slice(1)));
@@ -21,7 +22,7 @@
     return {...given, scene: whole("scene"), k: whole("k"), seed: whole("seed"),
             pointed: whole("pointed") ? between("pointed", 1, 30) : null,
             strength: between("strength", 0, 10),
-            sentence: whole("sentence"),
+            sentence: whole("sentence"), share: between("share", 0, 1),
             heads: heads(given.heads), head: heads(given.head)[0] ?? null,
             cap: between("cap", 0, 4.75), low: between("low", 1, 4), high: between("high", 1, 4),
             p: between("p", 0.5, 1), depth: Math.min(Math.max(Number(given.depth) || 0, 0), 1)};

@@ -2,21 +2,27 @@
 
 /* How the second model differs from the whole one: heads are masked (those with the highest stored
    scores, as many random others of the same layers, or those of one's own choice), those with the
-   highest scores are pointed at a sentence, or it has one of the other changes of variants.js. Heads are numbered layer * heads + head. */
+   highest scores are pointed at a sentence or alone remember the whole text, or it has one of the
+   other changes of variants.js. Heads are numbered layer * heads + head. */
 (globalThis.Playground ??= {}).ChangedModel = class ChangedModel {
   static MASKS = ["top", "random", "own"];
-  static KINDS = [...ChangedModel.MASKS, "redirect", "decore", "ms-poe", "select"];
+  static KINDS = [...ChangedModel.MASKS, "redirect", "memory", "decore", "ms-poe", "select"];
 
-  constructor(scores, perLayer) {
-    this.perLayer = perLayer;
+  constructor({scores, heads, keyHeads, layers}) {
+    this.perLayer = heads;
+    this.group = heads / keyHeads;  // query heads that share a key head
+    const best = Array.from({length: layers * keyHeads}, (_, i) => Math.max(
+      ...scores.slice(i * this.group, (i + 1) * this.group).map(({mean}) => mean)));
+    this.keyOrder = best.map((_, i) => i).sort((a, b) => best[b] - best[a]);
     this.order = scores.map((_, i) => i).sort((a, b) => scores[b].mean - scores[a].mean);
     this.kind = "top";
     this.count = 10;
     this.seed = 1;
     this.own = new Set();
-    this.pointed = 5;      // heads that are pointed at a sentence, as in the chapter
-    this.strength = 5;     // the bias on their logits
+    this.pointed = 5;  // heads that are pointed at a sentence, as in the chapter
+    this.strength = 5;  // the bias on their logits
     this.sentence = null;  // its number; null: the needle's
+    this.share = 0.4;  // of the key heads that remember the whole text
     this.cap = null;  // of DeCoRe's contrast; null: none
     this.low = 1.2;   // Ms-PoE's ratios
     this.high = 1.8;
@@ -35,12 +41,19 @@
       : kind === "random" ? this.#random() : new Set();
   }
 
+  /* Key heads that remember the whole text. */
+  get whole() {
+    return this.keyOrder.slice(0, Playground.Prompt.round(this.share * this.keyOrder.length));
+  }
+
   get top() {
     return this.order.slice(0, this.count);
   }
 
   /* Heads that the map frames. */
   get framed() {
+    const {group, whole} = this, heads = i => Array.from({length: group}, (_, j) => i * group + j);
+    if (this.kind === "memory") return whole.flatMap(heads);
     return this.order.slice(0, this.kind === "redirect" ? this.pointed : this.count);
   }
 
@@ -48,6 +61,7 @@
   get change() {
     const {kind, low, high, p, cap, strength, sentence} = this, heads = [...this.heads];
     return kind === "ms-poe" ? {kind: "MsPoe", low, high} : kind === "select" ? {kind: "Select", p}
+      : kind === "memory" ? {kind: "Memory", whole: this.whole}
       : kind === "redirect" ? {kind: "Redirect", heads: this.framed, strength, sentence}
       : !heads.length ? null : kind === "decore" ? {kind: "DeCoRe", heads, cap}
       : {kind: "MaskedModel", heads};

@@ -13,6 +13,7 @@
       pointed: () => ({pointed: number("pointed")}),
       strength: () => ({strength: number("strength")}),
       sentence: () => ({sentence: number("sentence")}),
+      share: () => ({share: number("share")}),
       cap: () => ({cap: number("cap") < Knobs.UNLIMITED ? number("cap") : null}),
       low: () => ({low: number("low"), high: Math.max(number("low"), number("high"))}),
       high: () => ({low: Math.min(number("low"), number("high")), high: number("high")}),
@@ -29,13 +30,14 @@
       box.hidden = !box.dataset.for.split(" ").includes(changed.kind);
     }
     at("choice").value = changed.kind;
-    const shown = {count: changed.count, pointed: changed.pointed, strength: changed.strength, cap: changed.cap ?? "no limit", low: changed.low.toFixed(1),
-                   high: changed.high.toFixed(1), p: percent(changed.p)};
+    const shown = {count: changed.count, pointed: changed.pointed, strength: changed.strength,
+                   share: percent(changed.share), cap: changed.cap ?? "no limit",
+                   low: changed.low.toFixed(1), high: changed.high.toFixed(1), p: percent(changed.p)};
     for (const [name, text] of Object.entries(shown)) {
       at(name).value = name === "cap" ? changed.cap ?? Knobs.UNLIMITED : changed[name];
       at(`${name}-shown`).textContent = text;
     }
-    at("framed").textContent = changed.framed.length;
+    at("framed").textContent = Playground.words.framed(changed);
     at("changed-name").textContent = Playground.words.changed(changed);
   }
 };

@@ -51,7 +51,9 @@
     const here = ([layer, head]) => layer < layers && head < heads;
     const number = ([layer, head]) => layer * heads + head;
     changed.own = new Set(given.heads.filter(here).map(number));
-    for (const name of ["seed", "pointed", "strength", "sentence", "cap", "low", "high", "p"]) changed[name] = given[name] ?? changed[name];
+    for (const name of [
+      "seed", "pointed", "strength", "sentence", "share", "cap", "low", "high", "p",
+    ]) changed[name] = given[name] ?? changed[name];
     changed.high = Math.max(changed.low, changed.high);
     changed.count = Math.min(given.k ?? changed.count, Number(at("count").max));
     if (Playground.ChangedModel.KINDS.includes(given.change)) changed.kind = given.change;
@@ -79,7 +81,7 @@
     this.thread = null;
     this.model = this.models.find(model => model.name === name);
     at("model").value = name;
-    this.changed = new Playground.ChangedModel(this.model.scores, this.model.heads);
+    this.changed = new Playground.ChangedModel(this.model);
     [this.head] = this.changed.order;
     this.map.open(this.model);
     this.form.offer(this.model.scenes);
@@ -321,8 +323,11 @@
     this.#showAnswers(run, step);
     this.#showNext(token);
     this.knobs.show(changed);
+    const {at} = Playground.Form, read = prompt?.ids.length;
+    at("cache").textContent = read ? words.percent(Playground.Memory.left(changed.share, read))
+      : "a part";
     this.map.show({...token, masked, top: changed.framed, chosen: head});
-    const {at} = Playground.Form, name = words.head(head, model.heads);
+    const name = words.head(head, model.heads);
     at("moment").textContent = token
       ? `${words.runs[run]} writes `
         + `${words.spoken(token.text)}, token ${step + 1} of ${tokens.length}. The map, layer by `
@@ -344,7 +349,7 @@
   /* The tokens that could have stood there. */
   #showNext(token) {
     const {at} = Playground.Form, {spoken} = Playground.words;
-    at("next-name").textContent = token ? `Instead of ${spoken(token.text)}` : "Likely words";
+    at("next-name").textContent = token ? `Likely where ${spoken(token.text)} stands` : "Likely words";
     Playground.bars(at("next"), (token?.next ?? []).map(([id, text, share]) =>
       [this.model.stop.includes(id) ? "the end" : spoken(text), share]));
   }

@@ -61,6 +61,28 @@ Playground.Redirect = class Redirect extends Playground.MaskedModel {
   }
 };
 
+/* Memory by heads, as rmutils.memory_by_heads has it: while the answer is written, only some key
+   heads have the whole text; the others have its first tokens and the most recent ones. They are
+   numbered layer * key heads + key head. What is forgotten is hidden here, not freed. */
+Playground.Memory = class Memory extends Playground.MaskedModel {
+  static SINKS = 8;
+  static RECENT = 64;
+
+  constructor(llama, {whole}) {
+    super(llama, {heads: []});
+    const {heads, keyHeads} = llama.config, kept = new Set(whole);
+    this.adjust = (products, layer, head) => {
+      if (kept.has(layer * keyHeads + Math.floor(head * keyHeads / heads))) return;
+      products.fill(-Infinity, Memory.SINKS, Math.max(products.length - Memory.RECENT, 0));
+    };
+  }
+
+  /* The share of a cache that is left of so many tokens, given the share of whole key heads. */
+  static left(share, tokens) {
+    return share + (1 - share) * Math.min(1, (Memory.SINKS + Memory.RECENT) / tokens);
+  }
+};
+
 /* Ms-PoE: from layer 2 on, each head divides positions by a ratio of its own, from the lowest for
    the first head of a layer to the highest for its last. */
 Playground.MsPoe = class MsPoe extends Playground.MaskedModel {

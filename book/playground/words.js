@@ -24,10 +24,16 @@
     return `stored score ${mean.toFixed(2)} [${low.toFixed(2)},\u00a0${high.toFixed(2)}]`;
   },
 
+  /* What the frames of the map mean. */
+  framed({kind, framed}) {
+    return kind === "memory" ? "remembers the whole text"
+      : `among the ${framed.length} highest stored scores`;
+  },
+
   runs: {whole: "The whole model", changed: "The changed model"},
 
   /* What makes the second answer. */
-  changed({kind, heads, change, low, high, p, pointed}) {
+  changed({kind, heads, change, low, high, p, pointed, share}) {
     if (!change) return "No head is masked";
     const count = heads.size, some = `${count} head${count > 1 ? "s" : ""}`;
     const {percent} = Playground.words;
@@ -35,6 +41,7 @@
             random: `Without ${some} drawn at random in the same layers`,
             own: `Without ${some} of your choice`,
             redirect: `${pointed} head${pointed > 1 ? "s" : ""} pointed at the framed sentence`,
+            memory: `${percent(share)} of the heads remember the whole text`,
             decore: `Contrast with the model without ${some}: DeCoRe`,
             "ms-poe": low === high ? `Positions divided by ${low.toFixed(1)}: Ms-PoE`
               : `Positions divided by ${low.toFixed(1)} to ${high.toFixed(1)}: Ms-PoE`,

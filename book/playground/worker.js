@@ -4,7 +4,8 @@
    together from the text of its parts: a page that is opened as a file may not load one. */
 (globalThis.Playground ??= {}).Worker = class PlaygroundWorker {
   static PARTS = ["plainKernel", "Gguf", "Tokenizer", "Prompt", "Llama", "WholeModel", "MaskedModel",
-                  "Redirect", "MsPoe", "Select", "DeCoRe", "Engine"];
+                  "Redirect", "Memory",
+                  "MsPoe", "Select", "DeCoRe", "Engine"];
 
   constructor(model) {
     const parts = PlaygroundWorker.PARTS.map(p => `Playground.${p} = ${Playground[p]};`);

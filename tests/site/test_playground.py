@@ -117,10 +117,28 @@ def test_likely_tokens_are_shown_of_the_one_under_the_pointer(opened):
         for token in opened.locator(f"#pg-{run} button").all()[:3]:
             token.hover()
             written = token.text_content().strip()
-            assert text(opened, "next-name") == f"Instead of “{written}”"
+            assert text(opened, "next-name") == f"Likely where “{written}” stands"
             assert opened.locator("#pg-next li").first.inner_text().startswith(f"“{written}”")
     opened.mouse.move(0, 0)
     assert opened.locator("#pg-next li").all_inner_texts() == shown
+
+
+def test_fewer_heads_remember_the_text(opened):
+    ask(opened)
+    opened.wait_for_function(DONE)
+    opened.locator("#pg-choice").select_option("memory")
+    left = []
+    for share in ("0", "0.5", "1"):
+        opened.locator("#pg-share").fill(share)
+        opened.wait_for_function(DONE)
+        left.append(int(text(opened, "cache").split()[0]))
+        assert opened.locator("#pg-map .pg-retrieval").count() == 64 * float(share)
+    assert left[0] < left[1] < left[2] == 100
+    assert text(opened, "changed") == text(opened, "whole")
+    opened.locator("#pg-share").fill("0")
+    opened.wait_for_function(DONE)
+    assert "Wrong" in text(opened, "changed-found")
+    assert "change=memory&share=0" in opened.url
 
 
 def test_an_address_brings_the_scene_back(browser, html, opened):

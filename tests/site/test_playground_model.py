@@ -14,10 +14,12 @@ import pytest
 import torch
 
 from rmutils.attention.decore import DeCoRe
+from rmutils.attention.head_memory import memory_by_heads
 from rmutils.attention.ms_poe import MsPoe
 from rmutils.attention.redirect import Span, redirect
 from rmutils.attention.select_attention import Select
 from rmutils.attention.variants import AttentionVariant, Plain
+from rmutils.book.chapters.memory_by_heads import ranking
 from rmutils.book.site import playground
 from rmutils.core.paths import CORPORA, ROOT
 from rmutils.corpora.niah import NiahBuilder, NiahCase, load_haystacks, load_needles
@@ -205,6 +207,45 @@ def test_heads_pointed_at_a_sentence_are_those_of_the_package(page, lm, held_out
             assert apart < 1e-3
             differing += tokens != whole["tokens"]
     assert differing
+
+
+CHOSEN = """([name, share, tokens]) => {
+    const model = Playground.models.find(model => model.name === name);
+    const changed = new Playground.ChangedModel(model);
+    Object.assign(changed, {kind: 'memory', share});
+    return [changed.change.whole, Playground.Memory.left(share, tokens)];
+}"""
+
+
+@torch.inference_mode()
+def test_memory_by_heads_is_that_of_the_package(page, lm, held_out):
+    scores, _ = detect_stored(lm, playground._grid(lm.name), compute="never")
+    key_heads, forgetful = lm.model.config.num_key_value_heads, 0
+    order = ranking(scores, key_heads)
+    for case in held_out[:10 if LONG else 2]:
+        for share in (0, 0.25, 0.75):
+            whole = order[: round(share * len(order))]
+            numbers, left = page.evaluate(CHOSEN, [lm.name, share, len(case.input_ids)])
+            assert numbers == [layer * key_heads + head for layer, head in whole]
+            here = in_browser(page, lm, case, {"kind": "Memory", "whole": numbers})
+            tokens, logits, newest = [], [], case.input_ids[-1]
+            heads = [(layer, head * lm.shape[1] // key_heads) for layer, head in whole]
+            with memory_by_heads(lm, heads) as read:
+                cache = read(case.input_ids)
+                while len(tokens) < playground.LIMIT:
+                    logits.append(lm.model(torch.tensor([[newest]]),
+                                           past_key_values=cache).logits[0, -1].numpy())
+                    if not tokens:
+                        assert cache.share == pytest.approx(left)
+                    newest = int(logits[-1].argmax())
+                    if newest in lm.stop_ids:
+                        break
+                    tokens.append(newest)
+            assert here["tokens"] == tokens
+            told = np.stack([np.frombuffer(b64decode(step), "<f4") for step in here["logits"]])
+            assert np.abs(told - np.stack(logits)[: len(told)]).max() < 1e-3
+            forgetful += tokens != in_browser(page, lm, case, WHOLE)["tokens"]
+    assert forgetful
 
 
 def test_other_changes_are_those_of_the_package(page, lm, held_out):

@@ -37,13 +37,12 @@ TEACHING = SHIPPED_MODELS / "tiny-llama"
 NEEDLES = CORPORA["world"] / "plain" / "needles.jsonl"
 OFFERED = 3  # the teaching model's scenes: the first so many needles, each in its own haystack
 TOLD = "Corsa Ureld lives in {}."  # two such sentences contradict each other in its last scene
-NEXT = 5  # likeliest tokens of each step that it knows
-TOLD = "Corsa Ureld lives in {}."  # two such sentences contradict each other in its last scene
 SCENE_TOKENS = 200  # tokens of the teaching model's haystacks, about
 LONGEST = 1024  # tokens of the longest prompt
 LIMIT = 50  # tokens of the longest answer
 MASKED = 10  # heads that are masked when the page opens
 TOPS = 3  # places of each attention row that the page knows
+NEXT = 5  # likeliest tokens of each step that it knows
 PART = 6 << 20  # bytes of a model's file in one script
 
 
@@ -109,6 +108,7 @@ def about(lm: LanguageModel) -> dict[str, Any]:
         "name": lm.name, "parameters": lm.model.num_parameters(),
         "precision": "4 and 8 bits a weight (Q4_1, Q8_0)" if lm.name == REAL else "float32",
         "layers": config.num_hidden_layers, "heads": config.num_attention_heads,
+        "keyHeads": config.num_key_value_heads,
         "digits": "Digits" in json.dumps(pre_tokenizer), "frame": _frame(lm),
         "stop": sorted(lm.stop_ids), "longest": LONGEST, "limit": LIMIT, **_scores(lm),
         "scenes": scenes(lm), "first": first_answers(lm), "words": _words(lm),
@@ -131,10 +131,10 @@ def scenes(lm: LanguageModel) -> list[dict[str, Any]]:
         made.append({"title": needle.question, "haystack": haystack.text[: ends[-1]],
                      "needle": needle.needle, "question": needle.question,
                      "answer": needle.real_needle, "depth": 0.5})
-    contradicted = f"{TOLD.format('Oakmere')} {made[0]['haystack']}"
-    return [*made, {"title": "Two answers", "haystack": contradicted,
-                    "needle": TOLD.format("Pineham"), "question": "Where does Corsa Ureld live?",
-                    "answer": "Pineham", "depth": 0.5}]
+    contradicted = f"{TOLD.format('Elmhaven')} {made[0]['haystack']}"
+    return [*made, {"title": "Two answers", "haystack": contradicted, "depth": 0.5,
+                    "needle": TOLD.format("Marshbridge"), "answer": "Marshbridge",
+                    "question": "Where does Corsa Ureld live?"}]
 
 
 def first_answers(lm: LanguageModel) -> dict[str, Any]:
@@ -171,8 +171,9 @@ def first_answers(lm: LanguageModel) -> dict[str, Any]:
         shares = rows[..., slice(*case.needle_span)].sum(-1).T
         answers[name] = {"prompt": prompt, "tokens": [
             {"id": int(token), "text": lm.tokenizer.decode([token]),
-             "next": [[token, lm.tokenizer.decode([token]), round(share, 4)] for token, share in zip(
-                 likely.indices[step].tolist(), likely.values[step].tolist(), strict=True)],
+             "next": [[other, lm.tokenizer.decode([other]), round(share, 4)]
+                      for other, share in zip(likely.indices[step].tolist(),
+                                              likely.values[step].tolist(), strict=True)],
              "places": places[step].ravel().tolist(),
              "weights": weights[step].ravel().round(2).tolist(),
              "shares": shares[step].round(2).tolist()}
