@@ -23,5 +23,6 @@ document.addEventListener("DOMContentLoaded", () => {
     show(memory.shown);
   });
   bar.prepend(button);
+  document.body.classList.add("rm-switched");
   show(memory.shown);
 });

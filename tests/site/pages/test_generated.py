@@ -6,6 +6,7 @@ import pytest
 import yaml
 from bs4 import BeautifulSoup
 
+from rmutils.book.figures.report import edition
 from rmutils.book.site.pages import inputs
 from rmutils.book.site.pages.generated import bibtex, changes, citation, errata, said
 from rmutils.core import paths
@@ -56,9 +57,9 @@ def test_errata_are_the_disagreements_of_the_audit():
     assert len(places) == len(set(places))  # what shares a table is in one group
     told = set(entries)
     for row in wrong.itertuples():
-        mine = [e for e in told if e.startswith(f"| {row.what} | ") and f"({row.place_a}) | " in e
-                and f"({row.place_b}) | " in e]
-        touched = mine[0].partition(f"({row.place_b}) | ")[2] if mine else ""
+        first, second = (f"({edition(place)}) | " for place in (row.place_a, row.place_b))
+        mine = [e for e in told if e.startswith(f"| {row.what} | ") and first in e and second in e]
+        touched = mine[0].partition(second)[2] if mine else ""
         assert re.match(r"\w.* \|\n", touched)
 
 

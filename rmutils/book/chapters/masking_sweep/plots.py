@@ -63,11 +63,9 @@ def masking_sweep(
                 continue
             style.with_intervals(axes, part["count"] * SHIFT**i, part, label=label, color=colour,
                                  marker=marker, ls=line, ms=4, lw=1.4, capsize=2.5)
-        axes.set_ylabel(name)
+        axes.set_ylabel(f"{name}\n(1: a loop)" if name == REPETITION else name)
         if name == PERPLEXITY:
             axes.set_yscale("log")
-        elif name == REPETITION:
-            axes.set_ylim(-0.01, max(0.1, axes.get_ylim()[1]))
         else:
             axes.set_ylim(-0.03, 1.05)
         for count in marks.values():

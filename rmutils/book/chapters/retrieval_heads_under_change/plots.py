@@ -10,16 +10,23 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from rmutils.book.chapters.retrieval_heads_under_change.findings import (
+    MASKING,
     NO,
     NO_ROOM,
     OPEN,
     RANKING,
+    TRAINING,
     YES,
 )
 from rmutils.book.figures.style import BLUE, GREY, INK, RED, WIDTH
 
 SIGNS = {YES: ("+", BLUE), NO: ("\N{MINUS SIGN}", RED), OPEN: ("?", GREY), NO_ROOM: ("", GREY)}
 """Sign and colour of a verdict."""
+HEADINGS = {
+    RANKING: "Does the ranking hold? Top heads that stay on top, percent",
+    MASKING: "Does masking still hurt? Needles lost beyond random heads, points",
+    TRAINING: "Does RetMask gain? Needles found, trained minus untrained, points",
+}
 ENDS = ["value", "low", "high"]
 
 
@@ -34,7 +41,7 @@ def matrix(table: pd.DataFrame, variants: Sequence[str]) -> Figure:
     axes = figure.subplots()
     for y, (question, model) in enumerate(lines):
         if not model:
-            axes.text(-0.5, y + 0.25, question, fontsize=10, fontweight="bold")
+            axes.text(-0.5, y + 0.25, HEADINGS[question], fontsize=10, fontweight="bold")
             continue
         for x, variant in enumerate(variants):
             if (question, model, variant) in cells.index:
@@ -52,10 +59,10 @@ def _cell(axes: Axes, x: int, y: int, row: pd.Series) -> None:
     sign, colour = SIGNS[row["verdict"]]
     axes.add_patch(Rectangle((x - 0.48, y - 0.46), 0.96, 0.92, facecolor=colour,
                              alpha=0.08 if row["verdict"] == NO_ROOM else 0.25, edgecolor="none"))
+    value, low, high, smallest = (100 * row[name] for name in (*ENDS, "smallest"))
     first, second = (("no room", "to show it") if row["verdict"] == NO_ROOM else
-                     (f"{sign}  {row['value']:z.2f}",
-                      f"from {row['smallest']:.2f}" if row["verdict"] == OPEN
-                      and row["question"] != RANKING
-                      else f"[{row['low']:z.2f}, {row['high']:z.2f}]"))
+                     (f"{sign}  {value:z.0f}",
+                      f"seen from {smallest:.0f}" if row["verdict"] == OPEN
+                      and row["question"] != RANKING else f"{low:z.0f} to {high:z.0f}"))
     axes.text(x, y - 0.19, first, ha="center", va="center", fontsize=9, color=INK)
     axes.text(x, y + 0.21, second, ha="center", va="center", fontsize=9, color=INK)

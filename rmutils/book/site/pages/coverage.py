@@ -23,6 +23,12 @@ SIGNS = {"live": "● live", "stored": "◆ stored", "transcribed": "○ transcr
          "left out": "– left out"}
 """States of an item, and how the page shows them."""
 CLAIMS = "Claims of both RetMask editions"
+MEANING = {
+    "live": "computed while the book is built",
+    "stored": "measured by longer runs, whose results ship with the book",
+    "transcribed": "told as printed; nothing to measure, or not measured",
+    "left out": "not reproduced, with the reason",
+}
 NOT_YET = "not computed yet"  # words of the reason why an item waits for runs
 
 
@@ -49,18 +55,19 @@ def coverage(book: Path) -> str:
     parts = []
     for paper in read_coverage():
         items = paper["items"]
-        parts += [f"## {paper['paper']}", "",
-                  *folded(["```{table}", ":width: 100%", ":widths: 22 30 48", "",
-                           "| item | what | state, and where |", "|:--|:--|:--|",
-                           *map(_row, items), "```"], len(items),
-                          f"{len(items)} items: {_told(items)}"), ""]
+        parts += folded(["```{table}", ":width: 100%", ":widths: 22 30 48", "",
+                         "| item | what | state, and where |", "|:--|:--|:--|",
+                         *map(_row, items), "```"], len(items),
+                        f"{paper['paper']}, {len(items)} items: {_told(items)}")
     return "\n".join(parts)
 
 
 def in_all(book: Path) -> str:
-    """How many items are in each state."""
-    items = [item for paper in read_coverage() for item in paper["items"]]
-    return f"{len(items)} items: {_told(items)}."
+    """How many items are in each state, and what that means."""
+    counts = Counter(item["state"] for paper in read_coverage() for item in paper["items"])
+    return _table(["items", "state", "which means"], [
+        [f"**{counts[state]}**", sign, MEANING[state]] for state, sign in SIGNS.items()],
+        "|--:|:--|:--|")
 
 
 def _told(items: list[dict[str, Any]]) -> str:
@@ -101,24 +108,32 @@ def japanese_tables(book: Path) -> str:
     return "\n".join(parts)
 
 
+FLATTERY_COLUMNS = ["model", "settings to choose from", "lead on the texts that chose",
+                    "lead on other texts", "flattery"]
+GROUP_COLUMNS = ["model", "distance, same key head", "distance, other heads",
+                 "difference, 95 % interval over layers", "layers where smaller"]
+
+
 def chosen_settings(book: Path) -> str:
     """What choosing a setting by an evaluation adds to the score that it reports."""
-    return _table(["model", "settings", "lead where chosen", "lead elsewhere", "flattery"], [
+    return _table(FLATTERY_COLUMNS, [
         [row.model, row.settings, f"{row.shown:.2f}", f"{row.real:.2f}", f"{row.flattery:.2f}"]
         for row in planned_flattery().itertuples()])
 
 
 def head_groups(book: Path) -> str:
     """Distances of heads, within key groups and otherwise."""
-    return _table(["model", "same key head", "other", "difference", "layers where nearer"], [
+    return _table(GROUP_COLUMNS, [
         [model, *(f"{table[where].mean():.3f}" for where in table),
          f"{more.value:.3f} [{more.low:.3f}, {more.high:.3f}]",
          f"{(table['within'] < table['otherwise']).sum()} of {len(table)}"]
         for model, (table, more) in key_groups().items()])
 
 
-ENGINE_ROWS = {"pairs": "pairs", "chosen": "tokens, chosen", "rejected": "tokens, rejected",
-               "found": "needles found", "score": "score of masked heads"}
+ENGINE_ROWS = {"pairs": "pairs of answers", "chosen": "tokens of a chosen answer",
+               "rejected": "tokens of a rejected answer",
+               "found": "needles found after training (share)",
+               "score": "score of the masked heads after it"}
 
 
 def answered_by(book: Path) -> str:
@@ -134,6 +149,6 @@ def answered_by(book: Path) -> str:
     return _table(["", "vLLM", "transformers, same seed", "transformers, all seeds"], rows)
 
 
-def _table(head: list[str], rows: list[list[Any]]) -> str:
-    return "\n".join([f"| {' | '.join(head)} |", "|:--|" + "--:|" * (len(head) - 1),
+def _table(head: list[str], rows: list[list[Any]], sides: str = "") -> str:
+    return "\n".join([f"| {' | '.join(head)} |", sides or "|:--|" + "--:|" * (len(head) - 1),
                       *(f"| {' | '.join(map(str, row))} |" for row in rows)])

@@ -29,6 +29,7 @@ from rmutils.book.site.parameters import as_word, load_notebook
 
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
+    from sphinx.environment import BuildEnvironment
     from sphinx.writers.html5 import HTML5Translator
 
 LOG = getLogger(__name__)
@@ -50,7 +51,17 @@ def connect(app: Sphinx) -> None:
                             html=(_begin, _end), latex=nothing, text=nothing)
     app.connect("doctree-read", arrange, priority=400)  # before the page's contents are listed
     app.connect("doctree-read", furnish)
+    app.connect("env-get-updated", count_by_page, priority=900)  # after Sphinx has numbered them
     app.connect("doctree-resolved", lead_across)
+
+
+def count_by_page(app: Sphinx, env: BuildEnvironment) -> list[str]:
+    """Begin with 1 on each page without a number of its own; Sphinx counts through the book."""
+    for kinds in env.toc_fignumbers.values():
+        for numbers in kinds.values():
+            if all(len(number) == 1 for number in numbers.values()):
+                numbers.update({name: (i,) for i, name in enumerate(numbers, 1)})
+    return []
 
 
 def arrange(app: Sphinx, doctree: nodes.document) -> None:

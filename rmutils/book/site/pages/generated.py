@@ -26,6 +26,7 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
 from rmutils.book.chapters import speed
+from rmutils.book.figures.report import edition
 from rmutils.book.site.classroom import self_checking_points
 from rmutils.book.site.pages import CHANGELOG, CITATION, FAULTS, MUTATION
 from rmutils.book.site.pages import coverage as covered
@@ -211,8 +212,8 @@ def errata(book: Path) -> str:
         for row in rows:
             number += 1
             table.append(f"| **E{number}** | {literal(row.what)} | {_value(row.value_a)} "
-                         f"({literal(row.place_a)}) | {_value(row.value_b)} "
-                         f"({literal(row.place_b)}) | {_touched(row, gains)} |")
+                         f"({literal(edition(row.place_a))}) | {_value(row.value_b)} "
+                         f"({literal(edition(row.place_b))}) | {_touched(row, gains)} |")
         kinds = ", ".join(dict.fromkeys(row.check for row in rows))
         parts += [f"## {literal(where)}", "", *folded(
             table, len(rows), f"{len(rows)} pairs: {kinds}" if len(rows) > MOST_OPEN else ""), ""]
