@@ -40,6 +40,7 @@ HOMES = {
     "register_family": "rmutils.models.families",
     "register_attention": "rmutils.attention.decoding",
     "watch": "rmutils.attention.watching",
+    "attention_kinds": "rmutils.heads.attention_kinds",
     "redirect": "rmutils.attention.redirect",
     "find_span": "rmutils.attention.redirect",
     "memory_by_heads": "rmutils.attention.head_memory",

@@ -10,6 +10,7 @@ from rmutils.evaluation.abilities.harness import lm_eval_model as lm_eval_model
 from rmutils.evaluation.helmet import EvaluateConfig as EvaluateConfig
 from rmutils.evaluation.helmet import evaluate as evaluate
 from rmutils.evaluation.helmet.suite import register_dataset as register_dataset
+from rmutils.heads.attention_kinds import attention_kinds as attention_kinds
 from rmutils.heads.detection import detect as detect
 from rmutils.heads.detection import success_rate as success_rate
 from rmutils.heads.masking import choose as choose

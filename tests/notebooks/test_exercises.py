@@ -40,8 +40,8 @@ from rmutils.book.site.parameters import check_parameters
 from tests.notebooks.test_parameters import write
 
 CHAPTERS = [p for p in sorted(paths.NOTEBOOKS.glob("*.ipynb"))
-            if p.stem not in ("essay", "provenance")]
-"""A list of files has nothing to be exercised."""
+            if p.stem not in ("essay", "provenance", "heads_at_work")]
+"""A list of files has nothing to be exercised, and a page of five minutes asks nothing."""
 LESSON = "guided_build"
 """Ten steps in place of exercises and a quiz."""
 without_lesson = pytest.mark.parametrize(

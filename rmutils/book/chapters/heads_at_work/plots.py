@@ -1,0 +1,73 @@
+"""The figure of *What else do retrieval heads do?*, and what heads do with the reader's text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from rmutils.book.chapters.heads_at_work.experiment import HEADS_AT_WORK
+from rmutils.book.chapters.heads_at_work.findings import OTHERS, RETRIEVAL, Tables, level, weights
+from rmutils.book.figures.style import (
+    BLUE,
+    GREEN,
+    GREY,
+    INK,
+    ORANGE,
+    PALE,
+    PURPLE,
+    WIDTH,
+)
+from rmutils.heads.attention_kinds import KINDS, attention_kinds
+from rmutils.heads.detection import detect_stored
+from rmutils.models import LanguageModel
+
+PARTS = {"copy": BLUE, "induction": GREEN, "other": PALE, "previous": ORANGE, "itself": PURPLE}
+"""All kinds but the first token, in the order of the figure, with their colours."""
+NAMED = 1.5
+"""Percent from which a part has room for its number."""
+
+
+def composition(results: Mapping[str, Tables]) -> Figure:
+    """Draw what retrieval heads and the others look at when it is not the first token, a bar each,
+    models below each other."""
+    figure = Figure(figsize=(WIDTH, 0.9 + 1.0 * len(results)), layout="constrained")
+    panels = figure.subplots(len(results), 1, sharex=True, squeeze=False)[:, 0]
+    for axes, (model, tables) in zip(panels, results.items(), strict=True):
+        for place, group in enumerate((RETRIEVAL, OTHERS)):
+            left = 0.0
+            for kind, colour in PARTS.items():
+                share = 100 * level(tables, kind, group).value
+                axes.barh(place, share, left=left, color=colour, height=0.72,
+                          label=kind if not place else None)
+                if share >= NAMED:
+                    axes.text(left + share / 2, place, f"{share:.0f}", ha="center", va="center",
+                              color="white" if kind in ("copy", "induction") else INK)
+                left += share
+            copies = level(tables, "copy", group)
+            axes.hlines(place + 0.36, 100 * copies.low, 100 * copies.high, color=INK, lw=1.6)
+            axes.text(left, place, f" first token: {100 - left:.0f} %", va="center", color=GREY)
+        axes.set_yticks([0, 1], [RETRIEVAL, OTHERS.replace(", ", ",\n")])
+        axes.invert_yaxis()
+        axes.set_title(model, loc="left")
+        axes.set_xlim(0, 1.35 * axes.dataLim.x1)
+        axes.spines["left"].set_visible(False)
+        axes.tick_params(axis="y", length=0)
+    handles, names = panels[0].get_legend_handles_labels()
+    figure.legend(handles, names, loc="outside upper center", ncols=len(PARTS), fontsize=9,
+                  handlelength=1, columnspacing=1.2)
+    panels[-1].set_xlabel("positions, by the kind of token that gets most attention, %")
+    return figure
+
+
+def kinds_live(lm: LanguageModel, text: str) -> pd.DataFrame:
+    """Return what retrieval heads and the others do with a text, in percent of its positions."""
+    config = next(iter(HEADS_AT_WORK.runs().values())).config
+    scores, _ = detect_stored(lm, config.detect)
+    kinds = attention_kinds(lm, text)
+    chosen = {*scores.select(tau=config.tau)}
+    heads = kinds[["layer", "head"]].assign(retrieval=[
+        (row.layer, row.head) in chosen for row in kinds.itertuples()])
+    return pd.DataFrame([{"heads": group, **(100 * kinds[[*KINDS]].mul(own, axis=0).sum()).round()}
+                         for group, own in weights(heads).items()])
