@@ -22,6 +22,7 @@ import yaml
 
 from rmutils.book.chapters.contrast_without_training import CONTRASTED
 from rmutils.book.chapters.data_and_training.half_learned import HALF_LEARNED
+from rmutils.book.chapters.data_and_training.half_learned_again import HALF_LEARNED_AGAIN
 from rmutils.book.chapters.heads_at_work.experiment import HEADS_AT_WORK
 from rmutils.book.chapters.memory_by_heads import FOUND, MEMORY
 from rmutils.book.chapters.ms_poe.experiment import POSITIONS
@@ -49,8 +50,9 @@ SHIPPED, STORED = "its result comes with the book", "its result is stored by an 
 """Why a part is not computed."""
 OWN_COPY = 2_000_000  # bytes of the executed notebook, at most
 EXPERIMENTS: tuple[Experiment[Any, Any], ...] = (
-    CONTRASTED, FEW, FOUND, HALF_LEARNED, HALF_MASKED, HEADS_AT_WORK, LAYER_MATCHED, MEMORY,
-    OTHER_PAIRS, POSITIONS, REAL_TRAINING, RECIPE_PARTS, REDIRECT, SPARSITY_AND_GAIN)
+    CONTRASTED, FEW, FOUND, HALF_LEARNED, HALF_LEARNED_AGAIN, HALF_MASKED, HEADS_AT_WORK,
+    LAYER_MATCHED, MEMORY, OTHER_PAIRS, POSITIONS, REAL_TRAINING, RECIPE_PARTS, REDIRECT,
+    SPARSITY_AND_GAIN)
 SWITCHES = {(one.notebook, one.parameter) for one in EXPERIMENTS}
 """Notebooks, and the parameters that say whether they compute an experiment."""
 

@@ -24,6 +24,7 @@ from pybtex import format_from_file
 from pypdf import PdfReader
 
 from rmutils.book import figures
+from rmutils.book.chapters.data_and_training import findings as data_and_training
 from rmutils.book.chapters.essay import findings as essay
 from rmutils.book.chapters.essay import plots
 from rmutils.book.chapters.main_tables import findings as pooled_leads
@@ -39,7 +40,7 @@ from rmutils.core.errors import UserError
 from rmutils.paper import load_published_maps
 
 SOURCE, OUTPUT = paths.ROOT / "report" / "report.md", paths.ROOT / STATE / "report" / "report.pdf"
-DECLARED = essay, masking_sweep, redirect_heads, training_effect
+DECLARED = data_and_training, essay, masking_sweep, redirect_heads, training_effect
 """Modules whose findings the text may name."""
 MOST_PAGES = 10  # what tracks for reproductions allow
 DRAWN: dict[str, Callable[[], Figure]] = {

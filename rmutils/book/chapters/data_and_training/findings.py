@@ -13,8 +13,9 @@ from functools import cache
 import pandas as pd
 
 from rmutils.book.chapters.data_and_training import half_learned as half
+from rmutils.book.chapters.data_and_training import half_learned_again as again
 from rmutils.book.chapters.data_and_training.pair_statistics import difference_on_same, summarize
-from rmutils.book.experiments.planned_runs import RETMASK, seeds_said, trainings
+from rmutils.book.experiments.planned_runs import BEFORE, RETMASK, seeds_said, trainings
 from rmutils.book.findings import AGAINST, SHOWN, UNDECIDED, Measured, Verdict, declare, scaled
 from rmutils.book.verdicts import Effect, quantity
 from rmutils.core.errors import NotStored
@@ -83,6 +84,58 @@ def half_learned_verdict() -> Measured:
     verdicts: dict[str, Verdict] = {"shown": SHOWN, "undecided": UNDECIDED}
     return Measured(Interval(len(table), math.nan, math.nan), [half.HALF_LEARNED.name],
                     verdict=verdicts.get(told, AGAINST), words={"told": told})
+
+
+@cache
+def half_learned_again() -> pd.DataFrame:
+    """Return the cases of the runs that were asked 200 needles; all planned have to be stored."""
+    runs = again.HALF_LEARNED_AGAIN.collect()
+    if runs.missing:
+        raise NotStored("Not all runs that ask half-learned models 200 needles are stored. They "
+                        f"are made by `{again.HALF_LEARNED_AGAIN.command}`.")
+    return runs.table("cases")
+
+
+@declare("half-learned-again", unit="points", place=HALF, otherwise=(
+    "Of 200 needles, half-learned {model} finds {value} points more {ci} after RetMask than after "
+    "its control: {verdict}."))
+def half_learned_again_lead(model: str = again.ALL) -> Measured:
+    """Needles found after RetMask, minus after the control: of one model, or the mean of three."""
+    return _again(model, again.leads(half_learned_again())[model])
+
+
+@declare("half-learned-gain", unit="points", place=HALF, otherwise=(
+    "Of 200 needles, half-learned {model} finds {value} points more {ci} after {arm} than before: "
+    "{verdict}."))
+def half_learned_gain(model: str = again.ALL, arm: str = RETMASK) -> Measured:
+    """Needles found after a training, minus before it."""
+    return _again(model, again.leads(half_learned_again(), arm, BEFORE)[model], arm=arm)
+
+
+def _again(model: str, lead: again.Lead, **words: str) -> Measured:
+    return Measured(lead.interval, [again.HALF_LEARNED_AGAIN.name], lead.needles, lead.p,
+                    words={"model": model, **words})
+
+
+@declare("half-learned-again-verdict", unit="points", place=HALF, otherwise=(
+    "By the plan, a mean within {value} points is no lead; it counts this one as {told}."))
+def half_learned_again_verdict() -> Measured:
+    """The plan's verdict on the mean of the models; its value is the smallest effect."""
+    plan = load_plan("half_learned_again")
+    told = again.verdict(again.leads(half_learned_again())[again.ALL], plan)
+    verdicts: dict[str, Verdict] = {"shown": SHOWN, "excluded": AGAINST}
+    seen = 100 * plan.content["smallest_effect"]["share_of_needles"]
+    return Measured(Interval(seen, math.nan, math.nan), [again.HALF_LEARNED_AGAIN.name],
+                    verdict=verdicts.get(told, UNDECIDED), words={"told": told})
+
+
+@declare("half-learned-again-heads", unit="points", place=HALF, otherwise=(
+    "In needles of the 200 that both find, the masked heads of half-learned {model} score {value} "
+    "points more {ci} after RetMask than after its control: {verdict}."))
+def half_learned_again_heads(model: str) -> Measured:
+    """Score of the masked heads after RetMask, minus after the control."""
+    table = half.compare_arms(half_learned_again(), measure="retrieval").set_index("model")
+    return Measured.row(table.loc[model], [again.HALF_LEARNED_AGAIN.name], 100, model=model)
 
 
 @declare("held-out-margin", unit="margin", place="fig-curves", otherwise=(

@@ -139,6 +139,16 @@ def _lead(table: pd.DataFrame) -> Lead:
                 contrast(table.to_numpy()).p, len(table))
 
 
+def found_needles(cases: pd.DataFrame) -> pd.DataFrame:
+    """All three comparisons of `leads`: `model`, `value`, `low`, `high`, and `comparison`."""
+    return pd.DataFrame([
+        {"model": model, "comparison": told, **lead.interval._asdict()}
+        for told, arm, base in (("lead over control", RETMASK, MATCHED),
+                                ("gain by RetMask", RETMASK, BEFORE),
+                                ("gain by control", MATCHED, BEFORE))
+        for model, lead in leads(cases, arm, base).items()])
+
+
 def verdict(lead: Lead, plan: Plan) -> str:
     """Return the plan's word for the mean of all models: shown, excluded or undecided."""
     seen = 100 * plan.content["smallest_effect"]["share_of_needles"]
