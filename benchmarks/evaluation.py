@@ -18,6 +18,7 @@ import typer
 from benchmarks.measuring import PYTHON, lines_of, stay_within_memory, watched
 from benchmarks.records import Results
 from rmutils import load_model
+from rmutils.attention import variants
 from rmutils.book.chapters.speed import FOLDER
 from rmutils.core.config import Config, digest
 from rmutils.evaluation.helmet import evaluation as run
@@ -53,7 +54,7 @@ def one_by_one(
         done(index, [token for token in written if token not in stop_ids])
 
 
-WAYS = {"rmutils": run.generate, "one by one": one_by_one}
+WAYS = {"rmutils": variants.generate, "one by one": one_by_one}
 
 
 def measure(settings: Settings = Settings(), folder: Path = FOLDER) -> bool:
@@ -71,7 +72,7 @@ def main(way: str, asked: Annotated[str, typer.Argument(help="JSON")]) -> None:
     settings = Settings.model_validate_json(asked)
     lm, seconds, said, answers = load_model(settings.model), [], [], 0
     stay_within_memory()
-    with watched() as found, patch.object(run, "generate", WAYS[way]):
+    with watched() as found, patch.object(variants, "generate", WAYS[way]):
         for seed in range(settings.rounds):
             config = EvaluateConfig(lengths=settings.lengths, samples=settings.samples, seed=seed)
             started = time.perf_counter()

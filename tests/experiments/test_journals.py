@@ -16,7 +16,10 @@ from rmutils.book.chapters.failure_modes import FailureConfig, failure_modes
 from rmutils.book.chapters.is_it_causal.experiment import LeadersConfig, leaders_by_length
 from rmutils.book.chapters.masking_sweep import experiment as masking_sweep
 from rmutils.book.chapters.masking_sweep.experiment import SweepConfig, sweep
+from rmutils.book.chapters.memory_by_heads import MemoryConfig, memory_needles
+from rmutils.book.chapters.redirect_heads.experiment import RedirectConfig, redirected_answers
 from rmutils.book.chapters.share_attention.layer_choice import RecallConfig, recall
+from rmutils.book.experiments.masked_needles import MaskedNeedlesConfig, masked_needles
 from rmutils.book.experiments.run_costs import CostsConfig, costs
 from rmutils.book.experiments.under_variants import TextsConfig, VariantConfig, measure
 from rmutils.book.experiments.variant_questions import DocumentsConfig
@@ -52,8 +55,20 @@ RUNS: dict[str, Callable[[LanguageModel, Path], object]] = {
     "recall": lambda lm, path: recall(lm, RecallConfig(needles=GRID, p=(0.9,)), path)["recall"],
     "leaders": lambda lm, path: leaders_by_length(
         lm, LeadersConfig(cases=GRID, heads=((3, 7),)), journal=path).table,
+    "masked needles": lambda lm, path: masked_needles(lm, MaskedNeedlesConfig(
+        detect=GRID, counts=(2,), curve=(1,), same_layers=1, anywhere=0, every_position=0,
+        asked=GRID.changed({"needles": None}), sets=("literal",), skipped=3, needles=2),
+        journal=path).answers,
+    "memory": lambda lm, path: memory_needles(lm, MemoryConfig(
+        detect=GRID, scores=("copy",), shares=(0.5,), skipped=3, needles=2, sinks=4, recent=24,
+        asked=GRID.changed({"needles": None, "needle_set": "literal"})), journal=path),
+    "redirect": lambda lm, path: redirected_answers(lm, RedirectConfig(
+        detect=GRID, scores=("copy",), shares=(0.1,), strengths=(5,), share=0.1, strength=5,
+        same_layers=1, anywhere=0, pairs=2, variants=("two",), length=300, max_new_tokens=8),
+        journal=path).answers,
 }
-FACTORS = {"leaders": 0.7}  # which are told of answers that are found
+FACTORS = {"leaders": 0.7, "masked needles": 0.7, "memory": 0.7, "redirect": 0.7}
+"""Of runs that are told of answers that are found."""
 OTHERS: dict[str, Callable[[LanguageModel, Path], object]] = {
     "documents": lambda lm, path: measure(lm, VariantConfig(
         variant=MsPoe(first_layer=1, order="position_aware"), needles=None, texts=None,

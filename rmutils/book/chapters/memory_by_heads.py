@@ -108,7 +108,8 @@ def memory_needles(
         detect_stored(lm, config.detect.changed({"score": name}))[0], key_heads)
         for name in config.scores}
     cases = build_cases(lm, _asked(config, lm.corpus))
-    kept, trunk, parts = Journal(journal), Trunk(lm.model, []), []
+    kept, trunk, parts = Journal(journal, [lm.state, config.identity(), rankings, [
+        case.input_ids for case in cases]]), Trunk(lm.model, []), []
     with progress_bar(f"memory by heads of {lm.name}", len(cases)) as advance:
         for case in sorted(cases, key=lambda case: (case.needle_index, case.length)):
             rows = conditions_of(rankings, (lm.shape[0], key_heads), config, case.needle_index)

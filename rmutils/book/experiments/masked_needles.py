@@ -156,7 +156,8 @@ def masked_needles(
     cases = {name: build_cases(lm, _asked(config, name, lm.corpus)) for name in config.sets}
     chosen = {position: maskings[_masked_at(maskings, position, config)]
               for position in (NEWEST, EVERY)}
-    kept = Journal(journal)
+    kept = Journal(journal, [lm.state, config.identity(), maskings.to_dict("list"), {
+        name: [case.input_ids for case in own] for name, own in cases.items()}])
     total = sum(map(len, cases.values())) * sum(len(part) > 0 for part in chosen.values())
     parts = []
     with progress_bar(f"masked heads of {lm.name}", total, unit="prompts") as advance:

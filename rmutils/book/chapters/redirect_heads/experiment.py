@@ -146,7 +146,8 @@ def redirected_answers(
               for name in {*config.scores, COPY}}
     conditions = conditions_of(scores, config)
     texts = prompts(lm, contradictions(config.pairs, config.seed), config.length, config.variants)
-    kept, trunk, parts = Journal(journal), Trunk(lm.model, []), []
+    kept = Journal(journal, [lm.state, config.identity()])  # a text's key has what is asked of it
+    trunk, parts = Trunk(lm.model, []), []
     with progress_bar(f"redirected heads of {lm.name}", len(texts), unit="texts") as advance:
         for text in texts:
             asked = asked_of(text, conditions, config)
