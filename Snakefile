@@ -22,7 +22,8 @@ SECONDS = {run["notebook"]: run["seconds"] for run in RUNS if "given" not in run
 PLAN = json.loads(Path(config["plan"]).read_text()) if "plan" in config else {}
 RECORDS = Path(config.get("plan", "")).parent
 RESULTS = [str(steps.RESULTS)] if PLAN or steps.RESULTS.exists() else []
-# What pages say besides: where the book and its repository are (rmutils/book/site/pages/extras.py), and
+# What pages say besides: where the book and its repository are
+# (rmutils/book/site/pages/links_and_search.py), and
 # solutions or none.
 VARIABLES = ["RMUTILS_SOLUTIONS", "RMUTILS_ADDRESS", "GITHUB_SERVER_URL", "GITHUB_REPOSITORY",
              "GITHUB_REF_TYPE", "GITHUB_REF_NAME"]
