@@ -46,6 +46,11 @@
     return this.keyOrder.slice(0, Playground.Prompt.round(this.share * this.keyOrder.length));
   }
 
+  /* The share of the cache that is left of a text of so many tokens. */
+  left(tokens) {
+    return Playground.Memory.left(this.whole.length / this.keyOrder.length, tokens);
+  }
+
   get top() {
     return this.order.slice(0, this.count);
   }

@@ -324,8 +324,7 @@
     this.#showNext(token);
     this.knobs.show(changed);
     const {at} = Playground.Form, read = prompt?.ids.length;
-    at("cache").textContent = read ? words.percent(Playground.Memory.left(changed.share, read))
-      : "a part";
+    at("cache").textContent = read ? words.percent(changed.left(read)) : "a part";
     this.map.show({...token, masked, top: changed.framed, chosen: head});
     const name = words.head(head, model.heads);
     at("moment").textContent = token

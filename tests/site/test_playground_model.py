@@ -213,7 +213,7 @@ CHOSEN = """([name, share, tokens]) => {
     const model = Playground.models.find(model => model.name === name);
     const changed = new Playground.ChangedModel(model);
     Object.assign(changed, {kind: 'memory', share});
-    return [changed.change.whole, Playground.Memory.left(share, tokens)];
+    return [changed.change.whole, changed.left(tokens)];
 }"""
 
 
