@@ -225,7 +225,8 @@ def _watched(own: str) -> Callable[..., tuple[Tensor, Tensor | None]]:
                     f"the attention {own!r} says nothing about where the heads look. Let it return "
                     f"its weights, too, (batch, heads, queries, keys), or put transformers' own "
                     f"on: lm.model.set_attn_implementation('eager').")
-            newest = weights[:, :, -recorder.rows :].unflatten(1, (key.shape[1], -1)).float()
+            newest = torch.unflatten(
+                weights[:, :, -recorder.rows :], 1, (key.shape[1], -1)).float()
             recorder.see(module.layer_idx, newest, newest, value, output[:, -recorder.rows :])
         return output, weights
 

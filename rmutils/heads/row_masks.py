@@ -43,7 +43,7 @@ def mask_rows(lm: LanguageModel, masks: Masks) -> Iterator[None]:
     kept = torch.tensor(~masks, dtype=lm.model.dtype, device=lm.model.device)
 
     def silence(layer: int, module: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor]:
-        each = inputs[0].unflatten(2, (lm.shape[1], -1))  # (rows, tokens, heads, size)
+        each = torch.unflatten(inputs[0], 2, (lm.shape[1], -1))  # (rows, tokens, heads, size)
         return ((each * kept[:, layer][:, None, :, None]).flatten(2),)
 
     outputs = projections(lm.model)
