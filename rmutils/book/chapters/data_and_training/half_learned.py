@@ -9,7 +9,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pandas as pd
@@ -18,6 +18,7 @@ from rmutils.book.experiments.planned_runs import (
     BEFORE,
     MATCHED,
     RETMASK,
+    ArmOfModel,
     find_snapshot,
     from_other_layers,
     label_of_arm,
@@ -76,6 +77,15 @@ class HalfLearnedConfig(Config):
     """
 
 
+class OfSnapshot(ArmOfModel, Protocol):
+    """The configuration of a run that begins with a snapshot."""
+
+    @property
+    def every(self) -> int: ...
+    @property
+    def found(self) -> tuple[float, float]: ...
+
+
 @dataclass(frozen=True)
 class HalfLearned:
     """The stored runs of the plan."""
@@ -98,14 +108,7 @@ def planned(plan: Plan) -> list[HalfLearnedConfig]:
               "further": p["further"]["steps"], "off_floor": tuple(p["tasks"]["off_floor"]),
               "evaluation": EvaluateConfig(lengths=tuple(p["tasks"]["lengths"]),
                                            samples=p["tasks"]["samples"])}
-    training = p["training"]
-    method = RetMaskConfig().changed({
-        "instructions": p["pairs"]["instructions"],
-        "detect.lengths": tuple(p["needles"]["lengths"]),
-        "detect.depths": even_depths(p["needles"]["depths"]),
-        "recipe.max_steps": training["steps"],
-        "recipe.learning_rate": training["learning_rate"],
-        "recipe.min_learning_rate": training["min_learning_rate"]})
+    method = method_of(p, tuple(p["needles"]["lengths"]), p["needles"]["depths"])
     runs = []
     for model in p["models"]:
         own = method.changed({"tau": tau_of(model)})
@@ -116,17 +119,36 @@ def planned(plan: Plan) -> list[HalfLearnedConfig]:
     return runs
 
 
+def method_of(content: dict[str, Any], lengths: tuple[int, ...], depths: int) -> RetMaskConfig:
+    """Return the settings of a plan's training, with the cases that choose snapshot and heads."""
+    training = content["training"]
+    return RetMaskConfig().changed({
+        "instructions": content["pairs"]["instructions"], "detect.lengths": lengths,
+        "detect.depths": even_depths(depths), "recipe.max_steps": training["steps"],
+        "recipe.learning_rate": training["learning_rate"],
+        "recipe.min_learning_rate": training["min_learning_rate"]})
+
+
+def begin(
+    config: OfSnapshot,
+) -> tuple[Path, int, list[Head], LanguageModel, tuple[np.ndarray, pd.DataFrame]]:
+    """Train a model until it finds part of the needles; return the folder of this snapshot, its
+    step, its retrieval heads, the model, and the scores and cases that chose them."""
+    where, step = find_snapshot(
+        config.model, RECIPES[config.model], snapshot_home(config.model), config.retmask.detect,
+        every=config.every, found=config.found)
+    lm = load_model(str(where))
+    runs, cases = run_cases(lm, config.retmask.detect)
+    heads = HeadScores(runs[cases["success"]], lm.name).select(tau=config.retmask.tau)
+    if not heads:
+        raise LeftOut(f"no head of {config.model} retrieves at step {step}.")
+    return where, step, heads, lm, (runs, cases)
+
+
 def _make(config: HalfLearnedConfig, folder: Path) -> dict[str, Any]:
     """Write the tables `cases` and `tasks`; the facts name the snapshot and its retrieval heads."""
     if config.arm == BEFORE:
-        where, step = find_snapshot(
-            config.model, RECIPES[config.model], snapshot_home(config.model), config.retmask.detect,
-            every=config.every, found=config.found)
-        lm = load_model(str(where))
-        runs, cases = run_cases(lm, config.retmask.detect)
-        heads = HeadScores(runs[cases["success"]], lm.name).select(tau=config.retmask.tau)
-        if not heads:
-            raise LeftOut(f"no head of {config.model} retrieves at step {step}.")
+        where, step, heads, lm, (runs, cases) = begin(config)
         chosen = config.evaluation
     else:
         before = HALF_LEARNED.obtain(config.changed({

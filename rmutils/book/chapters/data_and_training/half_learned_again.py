@@ -12,23 +12,27 @@ from typing import Any
 
 import pandas as pd
 
-from rmutils.book.chapters.data_and_training.half_learned import scores_of_cases, snapshot_home
+from rmutils.book.chapters.data_and_training.half_learned import (
+    begin,
+    method_of,
+    scores_of_cases,
+    snapshot_folder,
+)
 from rmutils.book.experiments.planned_runs import (
     BEFORE,
     MATCHED,
     RETMASK,
-    find_snapshot,
     label_of_arm,
     train_on_pairs,
 )
 from rmutils.core.config import Config
-from rmutils.core.experiment import Experiment, LeftOut, Plan
+from rmutils.core.experiment import Experiment, Plan
 from rmutils.core.results import Artifact, write_tables
-from rmutils.heads import DetectConfig, HeadScores
-from rmutils.heads.detection import even_depths, inputs_of, run_cases
-from rmutils.models import identify, load_model
+from rmutils.heads import DetectConfig
+from rmutils.heads.detection import inputs_of, run_cases
+from rmutils.models import identify
 from rmutils.models.known_models import tau_of
-from rmutils.models.teaching import RECIPES, train
+from rmutils.models.teaching import RECIPES
 from rmutils.pipeline.retmask import RetMaskConfig
 from rmutils.stats import DIFFERENCE, LEVEL, Interval, contrast, crossed_interval, holm
 
@@ -54,13 +58,8 @@ class HalfLearnedAgainConfig(Config):
 
 def planned(plan: Plan) -> list[HalfLearnedAgainConfig]:
     """Return all runs in the order in which they are made, the snapshot of a model first."""
-    p, runs = plan.content, []
-    training, asked = p["training"], p["asked"]
-    method = RetMaskConfig().changed({
-        "instructions": p["pairs"]["instructions"], "detect.lengths": tuple(asked["lengths"]),
-        "detect.depths": even_depths(5), "recipe.max_steps": training["steps"],
-        "recipe.learning_rate": training["learning_rate"],
-        "recipe.min_learning_rate": training["min_learning_rate"]})
+    p, asked, runs = plan.content, plan.content["asked"], []
+    method = method_of(p, tuple(asked["lengths"]), depths=5)
     shared = {"every": p["snapshot"]["every"], "found": tuple(p["snapshot"]["found"]),
               "asked": DetectConfig(lengths=tuple(asked["lengths"]), needle_set=asked["needle_set"],
                                     depths=tuple(asked["depths"]))}
@@ -76,20 +75,13 @@ def planned(plan: Plan) -> list[HalfLearnedAgainConfig]:
 def _make(config: HalfLearnedAgainConfig, folder: Path) -> dict[str, Any]:
     """Write the table `cases`; the facts name the snapshot and its retrieval heads."""
     if config.arm == BEFORE:
-        where, step = find_snapshot(
-            config.model, RECIPES[config.model], snapshot_home(config.model), config.retmask.detect,
-            every=config.every, found=config.found)
-        lm = load_model(str(where))
-        runs, cases = run_cases(lm, config.retmask.detect)
-        heads = HeadScores(runs[cases["success"]], lm.name).select(tau=config.retmask.tau)
-        if not heads:
-            raise LeftOut(f"no head of {config.model} retrieves at step {step}.")
+        where, step, heads, lm, _ = begin(config)
     else:
         before = HALF_LEARNED_AGAIN.obtain(config.changed({
             "arm": BEFORE, "retmask.seed": 0, "retmask.strategy": RETMASK}))
         facts = before.manifest["facts"]
         step, heads = facts["step"], [tuple(head) for head in facts["heads"]]
-        where = train(RECIPES[config.model], snapshot_home(config.model), until=step)
+        where = snapshot_folder(config.model, step)
         lm = train_on_pairs(where, config.retmask)
     write_tables({"cases": scores_of_cases(*run_cases(lm, config.asked), heads)}, folder)
     return {"step": step, "weights": identify(str(where)), "heads": heads}
