@@ -107,7 +107,7 @@ def contrasts(found: Evaluated, by: Sequence[str] = ()) -> pd.DataFrame:
     """Points by which RetMask gains more than each other one, seed by seed.
 
     Result: As from `gains`; `strategy` is the training that is subtracted. Empty if the other
-    trainings, or RetMask, are not stored.
+    training runs, or RetMask, are not stored.
     """
     after = found.scores[found.scores["strategy"] != BEFORE] if len(found.scores) else found.scores
     if after.empty or "retmask" not in set(after["strategy"]) or after["strategy"].nunique() < 2:

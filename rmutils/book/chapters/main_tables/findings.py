@@ -72,7 +72,7 @@ GAINS, REAL = "fig-gains", "fig-real-tasks"
 
 @cache
 def evaluations(model: str, strategies: tuple[str, ...]) -> Evaluated:
-    """Look up what a model scores before and after its trainings."""
+    """Look up what a model scores before and after its training runs."""
     return evaluated(model, EVALUATIONS[corpus_of(model)], strategies)
 
 

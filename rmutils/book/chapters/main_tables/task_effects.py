@@ -28,6 +28,7 @@ from rmutils.book.experiments.real_tasks import (
     difference,
     tasks_by_state,
 )
+from rmutils.book.findings import declare
 from rmutils.book.verdicts import CATEGORIES, CannotShow, Effect, blind_spot, quantity
 from rmutils.core.errors import UserError
 from rmutils.evaluation.helmet import EvaluateConfig, evaluate_stored
@@ -113,7 +114,7 @@ class Pairs:
     texts: np.ndarray
     categories: np.ndarray
     names: tuple[str, ...]  # of stored results
-    note: str  # what counts, and over how many trainings
+    note: str  # what counts, and over how many training runs
 
     @property
     def clusters(self) -> int:
@@ -224,12 +225,18 @@ def lead_by_own_instructions(model: str, other: str) -> Effect:
     return _less(model, f"{RETMASK}, {OWN}", other if other == BEFORE else f"{other}, {OWN}")
 
 
+@declare("others-pairs", unit="points", place="main-tables", scale=1, otherwise=(
+    "RetMask on another model's pairs changes the score of {model} by {value} points {ci}: "
+    "{verdict}."))
 @quantity("RetMask on another model's pairs changes the score of {model} by {effect} points")
 def gain_by_others_pairs(model: str) -> Effect:
     """Score after RetMask on pairs that another model wrote, minus that before training."""
     return _less(model, OTHERS_PAIRS, BEFORE)
 
 
+@declare("own-pairs", unit="points", place="main-tables", scale=1, otherwise=(
+    "RetMask on own pairs scores {value} points more {ci} in {model} than on another model's: "
+    "{verdict}."))
 @quantity("own pairs, minus another model's, change the score of {model} by {effect} points")
 def gain_by_own_pairs(model: str) -> Effect:
     """Score after RetMask on own pairs minus that after RetMask on pairs of another model."""
