@@ -30,7 +30,7 @@ AGAINST: Verdict = "opposite shown"
 UNDECIDED: Verdict = "undecided"
 NONE: Verdict = ""  # the verdict on what is no comparison
 BY_SIGN: Mapping[int, Verdict] = {1: SHOWN, -1: AGAINST, 0: UNDECIDED}
-"""Of rules that return a sign."""
+"""The verdicts of rules that return a sign."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Measured:
 
     @classmethod
     def count(cls, value: float, artifacts: Collection[str] = (), **words: object) -> Self:
-        """Of what was counted or is printed: nothing was drawn."""
+        """Something that was counted or is printed: nothing was drawn."""
         return cls(Interval(float(value), math.nan, math.nan), artifacts, words=words)
 
 

@@ -118,7 +118,7 @@ def over_trainings(
     values: np.ndarray, needles: int, seed: int, drawn: bool = True
 ) -> np.ndarray:
     """Mean over trainings, moved in every resample as by `rmutils.stats.draws`: by other needles,
-    the same for all trainings, and, if drawn, by other trainings on all needles. `values`
+    the same for all models, and, if drawn, by other models on all needles. `values`
     (trainings, 1 + resamples, ...): the first as they are, the others with `needle_weights`."""
     count, means = len(values), spread(values.mean(0), needles)
     if count > 1 and drawn:

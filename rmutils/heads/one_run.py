@@ -250,7 +250,7 @@ class LogitAttribution(_Contribution):
 
 @SCORES.register("locos")
 class Locos(_Contribution):
-    """The head's contribution to the logit from the needle, less that from as many others."""
+    """The head's contribution to the logit from the needle, minus that from as much other text."""
 
     def by_step(self, answer: WatchedAnswer, weight: NDArray[np.float64]) -> Values:
         on = answer.from_needle

@@ -115,7 +115,7 @@ def quoted() -> set[tuple]:
 
 
 COINCIDENCE = {"middle-gain", "many-lead"}
-"""Of tiny-olmo3 they are equal: one ratio finds as many needles there as none."""
+"""Equal in tiny-olmo3: one ratio finds as many needles there as none."""
 
 
 def test_all_findings_agree():

@@ -6,7 +6,7 @@ import pytest
 
 from rmutils import DetectConfig, HeadScores, UserError
 from rmutils.book.chapters.heads_at_work import findings
-from rmutils.book.chapters.heads_at_work import texts as module
+from rmutils.book.chapters.heads_at_work import ordinary_texts as module
 from rmutils.book.chapters.heads_at_work.experiment import (
     HEADS_AT_WORK,
     HeadsAtWorkConfig,
@@ -21,8 +21,8 @@ from rmutils.book.chapters.heads_at_work.findings import (
     level,
     weights,
 )
+from rmutils.book.chapters.heads_at_work.ordinary_texts import sources, stretches, windows
 from rmutils.book.chapters.heads_at_work.plots import PARTS, composition
-from rmutils.book.chapters.heads_at_work.texts import sources, stretches, windows
 from rmutils.heads.attention_kinds import KINDS, copyable
 
 

@@ -68,7 +68,7 @@ RUNS: dict[str, Callable[[LanguageModel, Path], object]] = {
         journal=path).answers,
 }
 FACTORS = {"leaders": 0.7, "masked needles": 0.7, "memory": 0.7, "redirect": 0.7}
-"""Of runs that are told of answers that are found."""
+"""The factors of runs that only look at answers that are found."""
 OTHERS: dict[str, Callable[[LanguageModel, Path], object]] = {
     "documents": lambda lm, path: measure(lm, VariantConfig(
         variant=MsPoe(first_layer=1, order="position_aware"), needles=None, texts=None,

@@ -30,7 +30,7 @@ PLAN = load_plan("real_models").content
 
 
 def test_states(monkeypatch):
-    """Twelve per cent of the heads, and as many others of their layers."""
+    """Twelve per cent of the heads, and the same number of others of their layers."""
     rng = np.random.default_rng(1)
     cases = pd.DataFrame({"needle": [0, 1], "success": [True, True]})
     found = HeadScores(rng.random((2, 5, 10)) / 10, "m", np.array([0, 1]), cases)

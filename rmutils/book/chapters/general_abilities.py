@@ -118,13 +118,13 @@ _CONFIGS = {"world": GeneralConfig(samples=480), "book": GeneralConfig()}
 
 
 def planned_abilities(model: str) -> GeneralConfig:
-    """The questions for a model and its trainings."""
+    """The questions for a model and its training runs."""
     return _CONFIGS[corpus_of(model)]
 
 
 @dataclass(frozen=True)
 class Abilities:
-    """Results of a model and its trainings."""
+    """Results of a model and its training runs."""
 
     # `strategy` (`before`, or a key of `STRATEGIES`), `seed` (of the training), and the columns of
     # `General.samples`; of the tasks that all of them were asked.
@@ -132,7 +132,7 @@ class Abilities:
     # `strategy`, `seed`, and the columns of `General.drift`; nothing for the model before.
     drift: pd.DataFrame
     artifacts: dict[tuple[str, int], Artifact]  # (strategy, seed) -> where it is stored
-    # Command lines that make what is missing: results, and the trainings that they wait for.
+    # Command lines that make what is missing: results, and the training runs that they wait for.
     missing: list[str]
 
 
@@ -144,7 +144,7 @@ def stored_abilities(model: str) -> Abilities:
 def evaluate_trainings(model: str, workers: int = 1) -> Abilities:
     """All planned results of a model: what is not stored is computed, by so many processes.
 
-    Trainings whose runs are stored (`rmutils retmask`) but whose weights are not are trained again
+    Models whose runs are stored (`rmutils retmask`) but whose weights are not are trained again
     from their stored pairs.
     """
     def evaluate(run: RetMaskRun | None, config: GeneralConfig) -> Result:
@@ -271,7 +271,7 @@ NATS = 1000  # drift is told in nats per so many tokens
 
 @cache
 def abilities(model: str) -> Abilities:
-    """Look up the answers of a model and its trainings."""
+    """Look up the answers of a model and its training runs."""
     found = stored_abilities(model)
     if (BEFORE, 0) not in found.artifacts or len(found.artifacts) < 2:
         raise NotStored(found.missing[0] if found.missing else

@@ -54,9 +54,9 @@ class MaskedNeedlesConfig(Config):
     curve: tuple[int, ...] = ()
     """Further numbers of the highest heads, without controls; those that the model has."""
     same_layers: Annotated[int, Field(ge=0)] = 12
-    """Random choices of as many others of the same layers, for each score and number."""
+    """Random choices of the same number of others of the same layers, for each score and number."""
     anywhere: Annotated[int, Field(ge=0)] = 0
-    """Random choices of as many others of any layer."""
+    """Random choices of the same number of others of any layer."""
     seed: int = 42
     """Seed of the first choice; the next ones follow."""
     every_position: Annotated[int, Field(ge=0)] | None = None

@@ -51,7 +51,7 @@ MODELS = ("tiny-llama", "tiny-qwen3", "tiny-olmo3", "smollm2-135m")
 LARGER_MODELS = ("qwen2.5-coder-0.5b",)
 RETMASK, MATCHED = "retmask", "layer-matched-non-retrieval-mask"
 _MASKS = (RETMASK, "non-retrieval-mask", "random-mask", "sft")
-BEFORE = "before"  # instead of a strategy: the model that all trainings begin with
+BEFORE = "before"  # instead of a strategy: the model that all training begins with
 _SEEDS = range(5)
 
 

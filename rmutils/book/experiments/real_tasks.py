@@ -32,7 +32,7 @@ from rmutils.stats import POINTS, Bounds, Contrast, contrast, interval
 
 MODELS = ("qwen2.5-coder-0.5b", "gemma3-270m")
 STATES = (WHOLE, TOP, CONTROL)
-"""What a model answers without: nothing, its top heads, as many others of their layers."""
+"""A model is asked without: nothing, its top heads, the same number of others of their layers."""
 LENGTH, QUESTIONS, PILOT = 2048, 40, 10
 PILOT_SEED = 7  # seed of the pilot's texts and questions; those measured have the default seed
 ROOM = 10, 90  # a data set is measured if the whole model scores between these in the pilot

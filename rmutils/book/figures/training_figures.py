@@ -1,4 +1,4 @@
-"""Figures about preference pairs and trainings on them: scores of heads, gains by strategy, and the
+"""Figures about preference pairs and training on them: scores of heads, gains by strategy, and the
 form of Table 6.
 """
 

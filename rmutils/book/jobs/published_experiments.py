@@ -61,7 +61,7 @@ BASELINES = ("smaller-model", "win-lose-pair", "non-retrieval-mask", "random-mas
 
 @dataclass(frozen=True)
 class Experiment:
-    """Trainings of one model, and at which lengths they are evaluated."""
+    """Training runs of one model, and at which lengths they are evaluated."""
 
     place: str  # where the paper has the results
     model: str

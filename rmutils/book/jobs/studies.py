@@ -39,7 +39,7 @@ Asked = EvaluateConfig | GeneralConfig | HelmetConfig | HarnessConfig | MTBenchR
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Questions to a model before and after its trainings."""
+    """Questions to a model before and after its training runs."""
 
     config: Asked
     # After these only, and before, if `before` is among them. None: always.

@@ -1,4 +1,4 @@
-"""Stored abilities of a model and its trainings, on a random model with two steps of training."""
+"""Stored abilities of a model before and after training: a random model, two steps."""
 
 import shutil
 import warnings

@@ -95,7 +95,7 @@ class HalfLearned:
     cases: pd.DataFrame
     tasks: pd.DataFrame  # `model`, `arm`, `seed`, `category`, `dataset`, `score` (0 to 100)
     snapshots: pd.DataFrame  # `model`, `step`, `heads` (how many retrieve)
-    # `planned`, `done`: Trainings; the snapshots themselves do not count.
+    # `planned`, `done`: Training runs; the snapshots themselves do not count.
     planned: int
     done: int
     deviations: list[str]  # what is not as the plan says

@@ -45,7 +45,7 @@ def heads_in_all() -> dict[str, int]:
 
 def few_heads(count: int) -> tuple[tuple[int, int], list[Head], pd.DataFrame]:
     """Return the shape of SmolLM2, the heads that copy most, and the needles that it finds with
-    all heads, without these, and without as many others of the same layers."""
+    all heads, without these, and without the same number of others of their layers."""
     scores = needles_left.stored("detection").results[SMALL]
     shares = needles_left.shares_found(_answers())
     kept = (shares["model"] == SMALL) & shares["count"].isin([0, count]) & shares["policy"].isin(

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from rmutils.book.chapters.heads_at_work.texts import sources, windows
+from rmutils.book.chapters.heads_at_work.ordinary_texts import sources, windows
 from rmutils.book.experiments import real_models
 from rmutils.core.config import Config, digest
 from rmutils.core.experiment import Experiment, Plan, Run

@@ -52,7 +52,7 @@ class IsItCausalConfig(Config):
     top: tuple[int, ...]
     """How many of the highest heads are exchanged together; the first is the primary number."""
     draws: int
-    """Random choices of as many others of the same layers, for each score and number."""
+    """Random choices of the same number of others of the same layers, for each score and number."""
     seed: int
     """Seed of the first of them."""
 

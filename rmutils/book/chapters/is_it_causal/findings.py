@@ -56,11 +56,11 @@ def _by_needle(part: pd.DataFrame) -> pd.DataFrame:
 def effects(result: IsItCausal, column: str = "right") -> pd.DataFrame:
     """Return what exchanging the top heads does, and how much of it is due to these heads.
 
-    Columns: `way`, `kind`, `count`, `top` and `control` (by the top heads, and by as many others of
-    the same layers) and `difference`, each an `Interval` over needles (and draws); `p` (sign flips
-    of needles), `p_holm` (of the primary comparisons: the smallest number, `restore` and `remove`;
-    else NaN), `needles`, `least_p` (the smallest that `p_holm` could be, were all needles of one
-    sign).
+    Columns: `way`, `kind`, `count`, `top` and `control` (by the top heads, and by the same number
+    of others of their layers) and `difference`, each an `Interval` over needles (and draws); `p`
+    (sign flips of needles), `p_holm` (of the primary comparisons: the smallest number, `restore`
+    and `remove`; else NaN), `needles`, `least_p` (the smallest that `p_holm` could be, were all
+    needles of one sign).
     """
     return _effects(result, column).copy()
 

@@ -218,21 +218,19 @@ def percent(model: str, part: str, policy: str, held: str = POINTED, **of: Any) 
 
 
 FIGURE = "fig-redirect-heads"
-
-
-@declare("redirect-follows", unit="percentage points", place=FIGURE, otherwise=(
+FOLLOWS = (
     "On {model}, pointing {count} of {heads} heads makes {value} percentage points {ci} more "
     "answers follow the sentence than pointing the same number of other heads of the same layers: "
-    "{verdict}."))
+    "{verdict}.")
+
+
+@declare("redirect-follows", unit="percentage points", place=FIGURE, otherwise=FOLLOWS)
 def follows(model: str) -> Measured:
     """Main heads minus the same layers."""
     return _follows(model, CONTRADICTIONS)
 
 
-@declare("redirect-few", unit="percentage points", place=FIGURE, otherwise=(
-    "On {model}, pointing {count} of {heads} heads makes {value} percentage points {ci} more "
-    "answers follow the sentence than pointing the same number of other heads of the same layers: "
-    "{verdict}."))
+@declare("redirect-few", unit="percentage points", place=FIGURE, otherwise=FOLLOWS)
 def few(model: str) -> Measured:
     """The same with very few heads."""
     return _follows(model, FEW_HEADS)

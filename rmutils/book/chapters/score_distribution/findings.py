@@ -137,8 +137,8 @@ def gain_over_sparsity_at_equal_size(statistic: str) -> Effect:
     over versions of one model that differ in it; Fisher's interval."""
     found = sparsity_and_gain()
     if found is None or found.done[RETMASK] < found.planned[RETMASK]:
-        raise NotStored("not all trainings of versions of one model are stored. They are made by "
-                        " `rmutils run 05_score_distribution -p compute_sparsity auto`.")
+        raise NotStored("not all training runs of versions of one model are stored. They are "
+                        "made by `rmutils run 05_score_distribution -p compute_sparsity auto`.")
     table = gains_by_design(found, statistic=statistic)
     if len(table) < MODELS:
         raise CannotShow(f"a correlation over {len(table)} designs; it takes {MODELS} or more",

@@ -87,7 +87,7 @@ class SparsityAndGain:
     # `model`, `factor` (by which the kept heads' outputs are scaled), `retrieval_heads`.
     facts: pd.DataFrame
     artifacts: list[Artifact]
-    # `planned`, `done`: Trainings by arm, without those of designs that were left out.
+    # `planned`, `done`: Training runs by arm, without those of designs that were left out.
     planned: Counter[str]
     done: Counter[str]
     deviations: list[str]  # what is not as the plan says

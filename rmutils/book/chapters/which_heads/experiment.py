@@ -50,7 +50,7 @@ class WhichHeadsConfig(Config):
     top: tuple[int, ...]
     """How many of the highest heads are masked."""
     draws: int
-    """Random choices of as many others of the same layers, for each score and number."""
+    """Random choices of the same number of others of the same layers, for each score and number."""
     seed: int
     """Seed of the first of them."""
     asked: DetectConfig

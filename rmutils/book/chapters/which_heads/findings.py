@@ -33,9 +33,9 @@ def costs(result: WhichHeads) -> pd.DataFrame:
     """Return what each masking loses, and how much of it is due to the heads.
 
     Columns: `outcome`, `kind`, `count`, `whole` (of the unmasked model), `lost` and `control` (by
-    the top heads, and by as many others of the same layers), each an `Interval` over samples (and
-    draws), `difference` (an `Interval`), `p` (sign flips of samples), `p_holm` (over the scores,
-    for each outcome and number).
+    the top heads, and by the same number of others of their layers), each an `Interval` over
+    samples (and draws), `difference` (an `Interval`), `p` (sign flips of samples), `p_holm`
+    (over the scores, for each outcome and number).
     """
     rows = []
     for (outcome, kind, count), part in result.outcomes[
@@ -66,7 +66,7 @@ def compare_ablations(by_how: Mapping[str, WhichHeads]) -> pd.DataFrame:
     """Return the five comparisons of `data/plans/which_heads_ablations.yml` on one model.
 
     Columns: `what`, `difference` (an `Interval` over needles and draws of the share of needles lost
-    beyond the control), `p` (sign flips of needles), `p_holm` (over the five).
+    minus the control), `p` (sign flips of needles), `p_holm` (over the five).
     """
     def beyond(how: str, kind: str) -> np.ndarray:
         part = by_how[how].outcomes.query(

@@ -50,11 +50,11 @@ class Training:
 
 @dataclass(frozen=True)
 class PairsFromOtherHeads:
-    """The stored trainings of the plan."""
+    """The stored training runs of the plan."""
 
     before: HeadScores  # copy scores of the untrained model
     trainings: dict[tuple[str, str, int], Training]  # (score, strategy, seed) -> Training
-    # `planned`, `comparisons`: Trainings and primary comparisons of the plan.
+    # `planned`, `comparisons`: Training runs and primary comparisons of the plan.
     planned: int
     comparisons: int
     deviations: list[str]  # what is not as the plan says
