@@ -32,7 +32,7 @@ publish: book  ## put the built book beside its other versions (SITE=folder)
 
 release: publish  # its earlier name; a release that `rmutils artifacts fetch` reads is what `make archive` packs
 
-archive: book  ## one file for good: sources, book, PDF, hashes, RO-Crate, Croissant, CodeMeta, SBOM
+archive: book  ## one file for good: sources, book, PDF, hashes, RO-Crate, Croissant
 stick: book  ## a folder for machines without a network: packages, model, book, PDF; MODELS="..." adds more
 archive stick:
 	@$(PY) -m rmutils.book.site.pdf || echo 'So there is no PDF in it.'

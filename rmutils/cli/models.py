@@ -144,7 +144,7 @@ def info(name: Name, as_json: Json = False) -> None:
 
 @models_app.command()
 def train(name: Name) -> None:
-    """Train a teaching model from nothing, measure it and write its card; print where it is.
+    """Train a teaching model from nothing and measure it (`scores.csv`); print where it is.
 
     The card of a shipped one says how long that took. A run that was stopped goes on when the same
     command is given again. The same weights come out each time on the same machine.
@@ -152,7 +152,7 @@ def train(name: Name) -> None:
     Example: rmutils models train tiny-llama
     """
     from rmutils.evaluation.formation import formation_stored
-    from rmutils.evaluation.teaching_card import measure, write_card
+    from rmutils.evaluation.teaching_card import measure
     from rmutils.models import load_model
     from rmutils.models.teaching import RECIPES
     from rmutils.models.teaching import train as train_model
@@ -162,5 +162,6 @@ def train(name: Name) -> None:
         raise UserError(f"{name} is not trained here. Teaching models: {', '.join(RECIPES)}.")
     folder = train_model(RECIPES[name], cache_dir() / "models" / name)
     formation_stored(name)
-    write_card(name, folder, measure(load_model(name), spec.tau))
+    scores = measure(load_model(name), spec.tau)
+    scores.to_csv(folder / "scores.csv", index=False, float_format="%.4f")
     print(folder)

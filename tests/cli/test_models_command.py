@@ -121,7 +121,7 @@ def test_errors_exit_with_2(fake, tmp_path, monkeypatch):
         assert "Traceback" not in done.output
 
 
-def test_train_writes_model_card_and_formation(cache, monkeypatch):
+def test_train_writes_scores_and_formation(cache, monkeypatch):
     """The steps of the command on a model of a few weights; what it can do is not measured."""
     recipe = RECIPES["tiny-llama"].model_copy(update={
         "steps": 2, "tokens_per_step": 128, "hidden_size": 16, "intermediate_size": 16,
@@ -130,13 +130,12 @@ def test_train_writes_model_card_and_formation(cache, monkeypatch):
     monkeypatch.setattr(formation_stored, "__defaults__", (FormationConfig(
         needles=1, depths=(0.5,), max_new_tokens=2),))
     monkeypatch.setattr(teaching_models, "measure", lambda lm, tau: pd.DataFrame([
-        ("needles found", "512 tokens", 0.5, 0.4, 0.6, 200, ">= 0.95", "no"),
-        ("needles found", "512 tokens, asked plainly", 0.5, 0.4, 0.6, 200, "", "")], columns=[
+        ("needles found", "512 tokens", 0.5, 0.4, 0.6, 200, ">= 0.95", "no")], columns=[
         "measure", "condition", "value", "low", "high", "samples", "wanted", "reached"]))
     done = rmutils("train", "tiny-llama")
     folder = cache / "models" / "tiny-llama"
     assert done.exit_code == 0 and done.stdout.strip() == str(folder)
-    assert "needles found (512 tokens): 0.500, wanted >= 0.95" in (folder / "README.md").read_text()
+    assert len(pd.read_csv(folder / "scores.csv")) == 1
     assert len(pd.read_csv(folder / "training.csv")) == 2
     assert formation_stored("tiny-llama", compute="never")[0].steps["step"].tolist() == [0, 2]
     rows = json.loads(rmutils("list", "--json").stdout)

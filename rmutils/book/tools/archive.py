@@ -2,9 +2,8 @@
 
 The sources under version control, the built book and the PDF if it is printed, with hashes and
 metadata that other programs read: an RO-Crate (profile Workflow Run Crate: the book as what the
-Snakefile made, each stored result as an action of its manifest), Croissant for the tables and
-needles, CodeMeta for the package, CycloneDX for what it is built from. The same files give the same
-archive bit by bit.
+Snakefile made, each stored result as an action of its manifest), and Croissant for the tables and
+needles. The same files give the same archive bit by bit.
 """
 
 from __future__ import annotations
@@ -16,11 +15,8 @@ import mimetypes
 import re
 import subprocess
 import sys
-import tomllib
 import zipfile
 from collections.abc import Mapping
-from contextlib import suppress
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +30,6 @@ from rmutils.book.site.steps import HTML
 from rmutils.core import paths
 from rmutils.core.errors import UserError
 from rmutils.core.files import sha256
-from rmutils.models.known_models import REGISTRY
 
 NAME = "retmask-reproduced"
 LICENCES = {"code": "https://spdx.org/licenses/Apache-2.0",
@@ -65,23 +60,6 @@ CONTEXT = {
 def about() -> dict[str, Any]:
     """What `CITATION.cff` says of the project."""
     return yaml.safe_load(CITATION.read_text(encoding="utf-8"))
-
-
-def codemeta() -> dict[str, Any]:
-    """The package, in the words of CodeMeta 3.0."""
-    known = about()
-    return {
-        "@context": "https://w3id.org/codemeta/3.0", "@type": "SoftwareSourceCode",
-        "name": known["title"], "description": known["abstract"], "version": known["version"],
-        "license": [*LICENCES.values()], "keywords": known["keywords"],
-        "datePublished": known["date-released"], "programmingLanguage": "Python",
-        "runtimePlatform": "Python 3.11 or newer",
-        "author": [{"@type": "Organization", "name": a["name"]} for a in known["authors"]],
-        "referencePublication": [{
-            "@type": "schema:ScholarlyArticle", "name": r["title"],
-            "author": [{"@type": "Person", "givenName": a["given-names"],
-                        "familyName": a["family-names"]} for a in r["authors"]]}
-            for r in known["references"]]}
 
 
 def croissant(root: Path) -> dict[str, Any]:
@@ -179,38 +157,6 @@ def locked(lock: Path) -> dict[str, tuple[Requirement, str]]:
     return found
 
 
-def sbom(root: Path) -> dict[str, Any]:
-    """What the project is built from, as CycloneDX 1.6: the lock, torch and the model.
-
-    Licences are those that installed packages declare as expressions.
-    """
-    known, model = about(), REGISTRY["smollm2-135m"]
-    project = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))["project"]
-    torch = next(r for r in map(Requirement, project["dependencies"]) if r.name == "torch")
-    wanted = [torch, *(one for one, _ in locked(root / "requirements.lock").values())]
-    components = []
-    for name, pin in sorted((canonicalize_name(one.name), str(one.specifier)) for one in wanted):
-        version = pin.removeprefix("==")
-        purl = f"pkg:pypi/{name}@{version}"
-        one = {"type": "library", "bom-ref": purl, "name": name, "version": version, "purl": purl}
-        with suppress(metadata.PackageNotFoundError):
-            if licence := metadata.metadata(name)["License-Expression"]:
-                one["licenses"] = [{"expression": licence}]
-        components.append(one)
-    components.append({
-        "type": "machine-learning-model", "bom-ref": model.name, "name": model.name,
-        "version": model.wheel.version, "licenses": [{"expression": model.licence}],
-        "purl": f"pkg:pypi/{model.wheel.distribution}@{model.wheel.version}",
-        "hashes": [{"alg": "SHA-256", "content": model.wheel.sha256}]})
-    return {
-        "bomFormat": "CycloneDX", "specVersion": "1.6", "version": 1,
-        "metadata": {"component": {
-            "type": "application", "bom-ref": "rmutils", "name": "rmutils",
-            "version": known["version"], "licenses": [{"expression": project["license"]}]}},
-        "components": components,
-        "dependencies": [{"ref": "rmutils", "dependsOn": [c["bom-ref"] for c in components]}]}
-
-
 def tracked(root: Path) -> dict[str, Path]:
     """Return the files under version control, by name."""
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=root, capture_output=True, text=True)
@@ -229,8 +175,8 @@ def write_archive(root: Path, output: Path) -> None:
     if (root / pdf.OUTPUT).is_file():
         files[f"built/{pdf.OUTPUT.name}"] = root / pdf.OUTPUT
     files = dict(sorted(files.items()))
-    made = {"codemeta.json": codemeta(), "croissant.json": croissant(root),
-            "sbom.cdx.json": sbom(root), "ro-crate-metadata.json": crate(root, files)}
+    made = {"croissant.json": croissant(root),
+            "ro-crate-metadata.json": crate(root, files)}
     texts = {name: json.dumps(value, indent=1, ensure_ascii=False) for name, value in made.items()}
     sums = {name: sha256(path) for name, path in files.items()} | {
         name: hashlib.sha256(text.encode()).hexdigest() for name, text in texts.items()}
