@@ -22,14 +22,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn.functional import linear
 from transformers import DynamicCache, PreTrainedModel
 
 from rmutils.attention.decoding import ALIKE, Answer, ArgMaxRecorder, decode
 from rmutils.core.errors import UserError
 from rmutils.corpora.niah import NiahCase, places_of
 from rmutils.heads.answering import Answered, Watch, batched
-from rmutils.heads.residual import residual_paths
+from rmutils.heads.residual import read_back
 from rmutils.heads.score_kinds import SCORES, ScoreKind
 from rmutils.heads.scores import Values
 from rmutils.models import LanguageModel
@@ -204,13 +203,9 @@ class OneRunScore(ScoreKind):
         model: Any = self.lm.model
         rows = model.get_output_embeddings().weight[
             torch.tensor(tokens, dtype=torch.long, device=model.device)].float()
-        heads, parts, paths = self.lm.shape[1], [], residual_paths(model)
-        for i, (layer, projection) in enumerate(projections(model).items()):
-            weight, bias = (None if part is None else part.float() for part in (
-                projection.weight, projection.bias))
-            written = linear(whole[i].transpose(0, 1).flatten(1), weight, bias)
-            read = (paths.through(layer, rows, written) @ weight).view(
-                len(rows), heads, weight.shape[1] // heads)
+        parts = []
+        for i, layer in enumerate(projections(model)):
+            read = read_back(model, layer, rows, whole[i])
             parts.append([(read * part[i].transpose(0, 1)).sum(-1) for part in (*others, whole)])
         return [torch.stack(part, 1) for part in zip(*parts, strict=True)]
 

@@ -20,6 +20,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import linear
 from transformers import PreTrainedModel
 
 from rmutils.core.errors import UserError
@@ -66,6 +67,19 @@ def residual_paths(model: PreTrainedModel) -> ResidualPaths:
     if model not in _KNOWN:
         _KNOWN[model] = _measure(model)
     return _KNOWN[model]
+
+
+def read_back(model: PreTrainedModel, layer: int, rows: Tensor, whole: Tensor) -> Tensor:
+    """Return what one has to multiply heads' outputs by, (S, heads, head size), to get what they
+    add to the logits of S tokens: `rows` (S, hidden size) are these tokens' rows of the output
+    matrix, and `whole` (heads, S, head size) is all that the heads of the layer hand on, both
+    float32."""
+    projection = projections(model)[layer]
+    weight, bias = (None if part is None else part.float() for part in (
+        projection.weight, projection.bias))
+    written = linear(whole.transpose(0, 1).flatten(1), weight, bias)
+    back = residual_paths(model).through(layer, rows, written) @ weight
+    return back.view(len(rows), len(whole), whole.shape[-1])
 
 
 @torch.inference_mode()

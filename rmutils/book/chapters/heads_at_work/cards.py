@@ -1,0 +1,177 @@
+"""A card for each head: what it looks at on ordinary text, and what it adds to the next token."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from rmutils.attention.watching import Floats, watch
+from rmutils.book.chapters.heads_at_work.experiment import LOOKED
+from rmutils.book.chapters.heads_at_work.ordinary_texts import sources, windows
+from rmutils.book.experiments import real_models
+from rmutils.core.config import Config, digest
+from rmutils.core.experiment import Experiment, Plan, Run
+from rmutils.core.journal import progress_bar
+from rmutils.core.results import Artifact, write_tables
+from rmutils.heads.attention_kinds import KINDS, Looks, looks
+from rmutils.heads.detection import DetectConfig, detect_stored, inputs_of
+from rmutils.heads.residual import contributions_version, read_back
+from rmutils.heads.scores import HeadScores
+from rmutils.models import LanguageModel
+from rmutils.models.loading import ModelRef
+
+BEFORE = 10
+"""Tokens of an example that are shown before the one that counts."""
+
+
+class HeadCardsConfig(Config):
+    """Which heads are retrieval heads, and on which texts all are watched."""
+
+    detect: DetectConfig
+    """Cases by which heads are ranked."""
+    tau: float
+    """Retrieval heads have at least this copy score."""
+    tokens: int
+    """Tokens of each window."""
+    windows: int
+    """Windows of each kind of text."""
+
+
+@contextmanager
+def _last_norm(model: Any) -> Iterator[list[Tensor]]:
+    """Collect what the model's last norm multiplies each row of a pass by, (tokens, hidden size).
+    """
+    found: list[Tensor] = []
+
+    def look(module: Any, given: tuple[Tensor, ...], output: Tensor) -> None:
+        before, after = given[0][0].float(), output[0].float()
+        found.append(torch.where(before == 0, 0, after / before))
+
+    hook = model.base_model.norm.register_forward_hook(look)
+    try:
+        yield found
+    finally:
+        hook.remove()
+
+
+@torch.inference_mode()
+def contributions(lm: LanguageModel, ids: Sequence[int]) -> tuple[Looks, Floats, Floats]:
+    """Read a text: where all heads look, and what each adds at each position but the first and the
+    last, (layers, heads, N - 2): to the logit of the token that comes next, and that minus what it
+    adds to the mean token."""
+    model: Any = lm.model
+    with watch(lm, "outputs", None, rows=None) as wrote, _last_norm(model) as norms:
+        seen = looks(lm, ids)
+    matrix = model.get_output_embeddings().weight.float()
+    factors = torch.cat(norms)[1:-1]
+    outputs = torch.cat(wrote.outputs, 3)[0, :, :, 1:-1].to(factors.device)
+    parts = []
+    for rows in (matrix[list(ids[2:])], matrix.mean(0).expand(len(ids) - 2, -1)):
+        parts.append(torch.stack([
+            (read_back(model, layer, rows * factors, own) * own.transpose(0, 1)).sum(-1).T
+            for layer, own in zip(wrote.layers, outputs, strict=True)]))
+    right, mean = parts
+    return seen, right.cpu().numpy(), (right - mean).cpu().numpy()
+
+
+def head_cards(
+    lm: LanguageModel, scores: HeadScores, config: HeadCardsConfig
+) -> dict[str, pd.DataFrame]:
+    """Watch all heads on all windows.
+
+    `heads`: `layer`, `head`, `score`, `retrieval`. `windows`: `text`, `window`, `positions`.
+    `kinds`: `layer`, `head`, `text`, `window`, the number of positions of each of `KINDS`,
+    `distance`, `entropy` (means), `right` (sum of what it adds to the logit of the next token),
+    and `added_KIND` (sums of that minus what it adds to the mean token). `examples`: `layer`,
+    `head`, `text`, `window`, `position`, `weight`, `kind`, `added`, `before`, `seen`, `here`,
+    `next` (text up to the token looked at, that token, text up to the present token, the next).
+    """
+    chosen = set(scores.select(tau=config.tau))
+    heads = pd.DataFrame([(layer, head, scores.mean[layer, head], (layer, head) in chosen)
+                          for layer in lm.layers for head in range(lm.shape[1])],
+                         columns=["layer", "head", "score", "retrieval"])
+    parts, about, examples = [], [], dict[tuple[int, str], tuple[Any, ...]]()
+    every = [*windows(lm, config.tokens, config.windows)]
+    with progress_bar(f"cards of {lm.name}", len(every), unit="windows") as advance:
+        for text, window, ids in every:
+            seen, right, added = contributions(lm, ids)
+            about.append((text, window, len(ids) - 2))
+            which = seen.kinds[..., None] == np.arange(len(KINDS))
+            sums = (which * added[..., None]).sum(2)
+            parts.append(heads[["layer", "head"]].assign(
+                text=text, window=window,
+                **{kind: which[..., i].sum(-1).ravel().astype("int16")
+                   for i, kind in enumerate(KINDS)},
+                distance=seen.distance.mean(-1).ravel(), entropy=seen.entropy.mean(-1).ravel(),
+                right=right.sum(-1).ravel(),
+                **{f"added_{kind}": sums[..., i].ravel() for i, kind in enumerate(KINDS)}))
+            _keep_hardest(lm, examples, text, window, seen, added)
+            advance(1)
+    kept = pd.DataFrame(
+        [(*heads.loc[number, ["layer", "head"]], text, *rest)
+         for (number, text), rest in sorted(examples.items())],
+        columns=["layer", "head", "text", "window", "position", "weight", "kind", "added",
+                 "before", "seen", "here", "next"])
+    return {"heads": heads, "kinds": pd.concat(parts, ignore_index=True), "examples": kept,
+            "windows": pd.DataFrame(about, columns=["text", "window", "positions"])}
+
+
+def _keep_hardest(
+    lm: LanguageModel, examples: dict[tuple[int, str], tuple[Any, ...]], kind_of_text: str,
+    window: int, seen: Looks, added: Floats,
+) -> None:
+    """Keep where a head looks harder than in the windows before, at a token that is neither the
+    first nor the present nor the previous one: the columns of `examples` from `window` on."""
+    def text(start: int, end: int) -> str:
+        return str(lm.tokenizer.decode(seen.ids[max(start, 0) : end]))
+
+    count = seen.weight.shape[-1]
+    kinds, at, weights, sums = (table.reshape(-1, count) for table in (
+        seen.kinds, seen.at, seen.weight, added))
+    weights = np.where(kinds >= LOOKED, weights, -1.0)
+    for number, i in enumerate(weights.argmax(1)):
+        weight = float(weights[number, i])
+        if weight <= (examples[number, kind_of_text][2] if (number, kind_of_text) in examples
+                      else 0):
+            continue
+        here, looked = int(i) + 1, int(at[number, i])
+        examples[number, kind_of_text] = (
+            window, here, weight, KINDS[kinds[number, i]], float(sums[number, i]),
+            text(looked - BEFORE, looked), text(looked, looked + 1),
+            text(here + 1 - BEFORE, here + 1), text(here + 1, here + 2))
+
+
+def planned(plan: Plan) -> Iterator[Run]:
+    """Yield the run of each model."""
+    p = plan.content
+    for model in p["models"]:
+        yield Run(model, HeadCardsConfig(
+            detect=real_models.detection(real_models.real_models()), tau=p["tau"],
+            tokens=p["tokens"], windows=p["windows"]))
+
+
+def _inputs(run: Run) -> dict[str, str]:
+    ref = ModelRef(run.model)
+    return (inputs_of(ref.identity, run.config.detect, ref.corpus) | {"texts": digest(sources())}
+            | contributions_version(ref.family))
+
+
+def _make(run: Run, folder: Path) -> dict[str, Any]:
+    lm = ModelRef(run.model).load()
+    scores, _ = detect_stored(lm, run.config.detect)
+    found = head_cards(lm, scores, run.config)
+    write_tables(found, folder)
+    return {"heads": int(found["heads"]["retrieval"].sum()), "windows": len(found["windows"])}
+
+
+HEAD_CARDS = Experiment[Run, Artifact](
+    name="head-cards", config=HeadCardsConfig, plan="head_cards", planned=planned,
+    keys=("model",), make=_make, inputs=_inputs, notebook="heads_at_work",
+    parameter="compute_cards")

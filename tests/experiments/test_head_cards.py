@@ -1,0 +1,112 @@
+"""Cards of heads: contributions against residual streams, and tables of a small run by a slow loop.
+"""
+
+from contextlib import ExitStack
+
+import numpy as np
+import pytest
+import torch
+
+from rmutils import DetectConfig, HeadScores
+from rmutils.book.chapters.heads_at_work import ordinary_texts as module
+from rmutils.book.chapters.heads_at_work.cards import (
+    HEAD_CARDS,
+    HeadCardsConfig,
+    contributions,
+    head_cards,
+)
+from rmutils.heads.attention_kinds import KINDS, looks
+
+TEXT = "the cat sat on the mat and the dog sat by the cat on the mat. " * 4
+
+
+@torch.inference_mode()
+def slow(lm, ids):
+    """What all heads of each layer together add to the next token's logit, (layers, N - 2): the
+    change of the residual stream in a layer, less what its MLP adds; and the logits themselves."""
+    model, seen = lm.model, {}
+    blocks = model.base_model.layers
+    with ExitStack() as hooks:
+        def keep(name):
+            return lambda part, given, out: seen.__setitem__(
+                name, out[0] if isinstance(out, tuple) else out)
+
+        for i, block in enumerate(blocks):
+            hooks.callback(block.register_forward_hook(keep(("out", i))).remove)
+            hooks.callback(block.register_forward_pre_hook(
+                lambda part, given, i=i: seen.__setitem__(("in", i), given[0])).remove)
+            last = getattr(block, "post_feedforward_layernorm", block.mlp)
+            hooks.callback(last.register_forward_hook(keep(("mlp", i))).remove)
+        model(torch.tensor([ids]))
+    end = seen["out", len(blocks) - 1][0].double()
+    rms = (end.pow(2).mean(-1, keepdim=True) + model.config.rms_norm_eps).sqrt()
+    gain = model.base_model.norm.weight.double() + (1 if lm.family == "gemma3_text" else 0)
+    rows = model.get_output_embeddings().weight.double()[list(ids[2:])]
+    return np.stack([
+        ((seen["out", i] - seen["in", i] - seen["mlp", i].view(seen["in", i].shape))[0].double()
+         / rms * gain)[1:-1].mul(rows).sum(-1) for i in range(len(blocks))])
+
+
+def test_heads_of_a_layer_add_what_the_residual_stream_shows(lm):
+    """Also with a norm after attention and with windows."""
+    ids = lm.encode(TEXT, begin=True)[:60]
+    _, right, added = contributions(lm, ids)
+    expected = slow(lm, ids)
+    np.testing.assert_allclose(right.sum(1), expected, atol=1e-4 * np.abs(expected).max())
+    assert added.shape == (*lm.shape, 58)
+
+
+@torch.inference_mode()
+def test_each_head_adds_what_its_columns_write(llama):
+    """In float64, head by head and token by token; the mean over all tokens is subtracted."""
+    ids = llama.encode(TEXT, begin=True)[:20]
+    _, right, added = contributions(llama, ids)
+    model, came = llama.model, {}
+    with ExitStack() as hooks:
+        for i, block in enumerate(model.base_model.layers):
+            hooks.callback(block.self_attn.o_proj.register_forward_pre_hook(
+                lambda part, given, i=i: came.__setitem__(i, given[0][0])).remove)
+        hooks.callback(model.base_model.norm.register_forward_pre_hook(
+            lambda part, given: came.__setitem__("end", given[0][0].double())).remove)
+        model(torch.tensor([ids]))
+    matrix = model.get_output_embeddings().weight.double()
+    rms = (came["end"].pow(2).mean(-1) + model.config.rms_norm_eps).sqrt()
+    for layer, head, at in [(0, 0, 1), (1, 3, 7), (3, 2, 18)]:
+        columns = slice(8 * head, 8 * head + 8)
+        wrote = model.base_model.layers[layer].self_attn.o_proj.weight.double()[:, columns] @ (
+            came[layer][at, columns].double())
+        logits = matrix @ (wrote / rms[at] * model.base_model.norm.weight.double())
+        assert right[layer, head, at - 1] == pytest.approx(float(logits[ids[at + 1]]), rel=1e-3)
+        assert added[layer, head, at - 1] == pytest.approx(
+            float(logits[ids[at + 1]] - logits.mean()), rel=1e-3)
+
+
+def test_a_small_run_by_a_slow_loop(llama, monkeypatch):
+    monkeypatch.setattr(module, "sources", lambda: {"prose": [TEXT, TEXT[8:], TEXT[4:]]})
+    mean = np.zeros((4, 4))
+    mean[1, 2], mean[3, 0] = 0.5, 0.2
+    config = HeadCardsConfig(detect=DetectConfig(), tau=0.1, tokens=40, windows=2)
+    found = head_cards(llama, HeadScores(mean[None], "a model"), config)
+    heads, kinds = found["heads"], found["kinds"]
+    assert len(heads) == 16 and heads["retrieval"].sum() == 2 and len(kinds) == 2 * 16
+    texts = [llama.encode(text, begin=True)[:40] for text in (TEXT, TEXT[8:])]
+    row = kinds[(kinds["layer"] == 1) & (kinds["head"] == 2) & (kinds["window"] == 1)].iloc[0]
+    seen, right, added = contributions(llama, texts[1])
+    for i, kind in enumerate(KINDS):
+        at = [n for n in range(38) if seen.kinds[1, 2, n] == i]
+        assert row[kind] == len(at)
+        assert row[f"added_{kind}"] == pytest.approx(sum(added[1, 2, n] for n in at), abs=1e-4)
+    assert row["right"] == pytest.approx(right[1, 2].sum(), rel=1e-4)
+    example = found["examples"].query("layer == 1 and head == 2").iloc[0]
+    best = max(looks(llama, ids).weight[1, 2, n] for ids in texts for n in range(38)
+               if KINDS[looks(llama, ids).kinds[1, 2, n]] in ("copy", "induction", "other"))
+    assert example["weight"] == pytest.approx(best)
+    ids, at = texts[example["window"]], example["position"]
+    assert example["next"] == llama.tokenizer.decode(ids[at + 1])
+    assert not {*found["examples"]["kind"]} & {"sink", "itself", "previous"}
+
+
+def test_the_plan_has_three_models():
+    runs = [*HEAD_CARDS.runs().values()]
+    assert [run.model for run in runs] == ["smollm2-135m", "gemma3-270m", "qwen2.5-coder-0.5b"]
+    assert all(run.config.tokens == 512 and run.config.windows == 12 for run in runs)
