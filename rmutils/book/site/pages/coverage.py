@@ -14,7 +14,7 @@ from rmutils.book.chapters.share_attention.findings import key_groups
 from rmutils.book.claims.flattery import planned_flattery
 from rmutils.book.experiments.engines import OURS, engines
 from rmutils.book.site.pages import COVERAGE
-from rmutils.book.site.pages.items import folded, literal
+from rmutils.book.site.pages.items import folded, literal, table
 from rmutils.core.paths import DATA
 from rmutils.paper import load_tables
 from rmutils.paper.tables import EDITIONS
@@ -55,19 +55,18 @@ def coverage(book: Path) -> str:
     parts = []
     for paper in read_coverage():
         items = paper["items"]
-        parts += folded(["```{table}", ":width: 100%", ":widths: 22 30 48", "",
-                         "| item | what | state, and where |", "|:--|:--|:--|",
-                         *map(_row, items), "```"], len(items),
-                        f"{paper['paper']}, {len(items)} items: {_told(items)}")
+        parts += folded(table(["item", "what", "state, and where"], map(_row, items),
+                              "|:--|:--|:--|", {"width": "100%", "widths": "22 30 48"}),
+                        len(items), f"{paper['paper']}, {len(items)} items: {_told(items)}")
     return "\n".join(parts)
 
 
 def in_all(book: Path) -> str:
     """How many items are in each state, and what that means."""
     counts = Counter(item["state"] for paper in read_coverage() for item in paper["items"])
-    return _table(["items", "state", "which means"], [
+    return "\n".join(table(["items", "state", "which means"], [
         [f"**{counts[state]}**", sign, MEANING[state]] for state, sign in SIGNS.items()],
-        "|--:|:--|:--|")
+        "|--:|:--|:--|"))
 
 
 def _told(items: list[dict[str, Any]]) -> str:
@@ -75,10 +74,10 @@ def _told(items: list[dict[str, Any]]) -> str:
     return ", ".join(f"{counts[state]} {state}" for state in SIGNS if counts[state])
 
 
-def _row(item: dict[str, Any]) -> str:
+def _row(item: dict[str, Any]) -> list[str]:
     links = ", ".join(map(_link, item.get("where", ())))
     state = " ".join(filter(None, [f"**{SIGNS[item['state']]}**", item.get("why"), links]))
-    return f"| {literal(item['item'])} | {literal(item['what'])} | {state} |"
+    return [literal(item["item"]), literal(item["what"]), state]
 
 
 def _link(place: str) -> str:
@@ -101,10 +100,9 @@ def japanese_tables(book: Path) -> str:
     for number, rows in printed.groupby("table", sort=True):
         for group, part in rows.groupby("group", sort=False):
             wide = part.pivot_table(index="row", columns="column", values="value", sort=False)
-            table = _table(["", *map(literal, wide)], [
+            parts += folded(table(["", *map(literal, wide)], [
                 [literal(name), *("" if pd.isna(value) else f"{value:.2f}" for value in values)]
-                for name, *values in wide.itertuples()])
-            parts += folded(table.splitlines(), len(wide), f"Table {number}, {group}")
+                for name, *values in wide.itertuples()]), len(wide), f"Table {number}, {group}")
     return "\n".join(parts)
 
 
@@ -116,18 +114,18 @@ GROUP_COLUMNS = ["model", "distance, same key head", "distance, other heads",
 
 def chosen_settings(book: Path) -> str:
     """What choosing a setting by an evaluation adds to the score that it reports."""
-    return _table(FLATTERY_COLUMNS, [
+    return "\n".join(table(FLATTERY_COLUMNS, [
         [row.model, row.settings, f"{row.shown:.2f}", f"{row.real:.2f}", f"{row.flattery:.2f}"]
-        for row in planned_flattery().itertuples()])
+        for row in planned_flattery().itertuples()]))
 
 
 def head_groups(book: Path) -> str:
     """Distances of heads, within key groups and otherwise."""
-    return _table(GROUP_COLUMNS, [
-        [model, *(f"{table[where].mean():.3f}" for where in table),
+    return "\n".join(table(GROUP_COLUMNS, [
+        [model, *(f"{layers[where].mean():.3f}" for where in layers),
          f"{more.value:.3f} [{more.low:.3f}, {more.high:.3f}]",
-         f"{(table['within'] < table['otherwise']).sum()} of {len(table)}"]
-        for model, (table, more) in key_groups().items()])
+         f"{(layers['within'] < layers['otherwise']).sum()} of {len(layers)}"]
+        for model, (layers, more) in key_groups().items()]))
 
 
 ENGINE_ROWS = {"pairs": "pairs of answers", "chosen": "tokens of a chosen answer",
@@ -138,17 +136,13 @@ ENGINE_ROWS = {"pairs": "pairs of answers", "chosen": "tokens of a chosen answer
 
 def answered_by(book: Path) -> str:
     """A run by vLLM beside those by transformers."""
-    table = engines().set_index("engine")
-    ours, other = table.loc[[OURS]], table[table.index != OURS].iloc[0]
+    found = engines().set_index("engine")
+    ours, other = found.loc[[OURS]], found[found.index != OURS].iloc[0]
     rows = [[shown, f"{other[name]:.4g}",
              f"{ours.loc[ours['seed'] == other['seed'], name].iloc[0]:.4g}",
              f"{ours[name].min():.4g} to {ours[name].max():.4g}"]
             for name, shown in ENGINE_ROWS.items()]
     rows += [[f"{side} answers equal to those of transformers", f"{other[f'same_{side}']:.0%}",
               "", ""] for side in ("chosen", "rejected")]
-    return _table(["", "vLLM", "transformers, same seed", "transformers, all seeds"], rows)
-
-
-def _table(head: list[str], rows: list[list[Any]], sides: str = "") -> str:
-    return "\n".join([f"| {' | '.join(head)} |", sides or "|:--|" + "--:|" * (len(head) - 1),
-                      *(f"| {' | '.join(map(str, row))} |" for row in rows)])
+    head = ["", "vLLM", "transformers, same seed", "transformers, all seeds"]
+    return "\n".join(table(head, rows))

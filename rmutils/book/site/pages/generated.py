@@ -37,6 +37,7 @@ from rmutils.book.site.pages.items import (
     kind_of,
     literal,
     shown,
+    table,
     thumbnail,
     title,
 )
@@ -52,6 +53,8 @@ from rmutils.stats import SHARE, Interval, interval
 COUNTS = ("tried", "kept", "lost")
 MOST_OPEN = 3  # so many pairs of the errata are open; a longer group is folded
 UNNOTICED = "None of the tests that were tried runs it.", "No test notices it yet."
+COUNTED = {"class": "rm-counts", "width": "100%"}  # options of tables of counts
+MADE = ("made", "commit", "machine")  # columns of `_made`
 STRIP = '<div class="rm-strip">'
 TOUCHES = {
     "bold is best": "which value of a table is marked as the best",
@@ -65,14 +68,13 @@ TOUCHES = {
 
 
 def in_all(book: Path) -> str:
-    """How many faults of how many kinds were injected, and whether anything was lost."""
+    """A table of how many faults of how many kinds were injected, kept and lost."""
     rows = [row for run in _runs() for row in run["faults"]]
-    tried, kept, lost = (sum(row[name] for row in rows) for name in COUNTS)
-    kinds = len({row["kind"] for row in rows})
-    end = "None was lost." if not lost else f"**{lost:,} were lost:** " + "; ".join(
-        literal(f"{row['kind']}: {row['what']}") for row in rows if row["lost"]) + "."
-    return (f"{tried:,} faults of {kinds} kinds were injected, by {len({_test(r) for r in rows})} "
-            f"tests; {kept:,} were kept. {end}")
+    counts = [sum(row[name] for row in rows) for name in COUNTS]
+    return "\n".join(table(
+        ["kinds of faults", "tests", "tried", "kept", "lost"],
+        [[len({row["kind"] for row in rows}), len({_test(row) for row in rows}),
+          *(f"{count:,}" for count in counts)]], "|--:|--:|--:|--:|--:|"))
 
 
 def faults(book: Path) -> str:
@@ -83,66 +85,55 @@ def faults(book: Path) -> str:
     parts = []
     for kind, group in sorted(kinds, key=lambda item: -sum(r["tried"] for r in item[1])):
         tried, kept, lost = (sum(row[name] for row in group) for name in COUNTS)
-        line = (f"{kind[0].upper() + kind[1:]}: {tried:,} tried, {kept:,} kept"
-                + f", {lost:,} LOST" * (lost > 0))
-        parts += folded(["```{table}", ":class: rm-counts", ":width: 100%", ":widths: 73 9 9 9",
-                         "", f"| {literal(kind)}, and the test | tried | kept | lost |",
-                         "|:--|--:|--:|--:|", *map(_line, group), "```"], len(group), line)
-    parts += ["", f"````{{dropdown}} How this was made, in {len(runs)} runs"]
-    for run in runs:
-        made = run["environment"]
-        packages = ", ".join(f"{name} {made['packages'][name]}" for name in ("torch", "trl")
-                             if name in made["packages"])
-        parts += [f"- {len(run['faults'])} rows: `{run['command']}`, {made['created'][:10]}, "
-                  f"commit {made['commit']}, {literal(made['hardware'])}, Python "
-                  f"{made['python']}, {packages}"]
-    return "\n".join([*parts, "````"])
+        parts += folded(table(
+            [f"{literal(kind)}, and the test", *COUNTS],
+            [[f"{literal(row['what'])}<br>`{_test(row)}`", *(f"{row[name]:,}" for name in COUNTS)]
+             for row in group], options=COUNTED | {"widths": "73 9 9 9"}), len(group),
+            f"{kind[0].upper() + kind[1:]}: {tried:,} tried, {kept:,} kept"
+            + f", {lost:,} LOST" * (lost > 0))
+    made = [[f"`{run['command']}`", len(run["faults"]), *_made(run)] for run in runs]
+    return "\n".join([*parts, *folded(table(
+        ["command", "rows", *MADE], made, "|:--|--:|:--|:--|:--|"), len(made),
+        f"How this was made, in {len(made)} runs")])
 
 
 def _runs() -> list[dict[str, Any]]:
     return json.loads(FAULTS.read_text(encoding="utf-8"))["runs"]
 
 
-def _line(row: dict[str, Any]) -> str:
-    counts = " | ".join(f"{row[name]:,}" for name in COUNTS)
-    return f"| {literal(row['what'])}<br>`{_test(row)}` | {counts} |"
-
-
 def _test(row: dict[str, Any]) -> str:
     return row["test"].removeprefix("tests/")
 
 
+def _made(run: dict[str, Any]) -> tuple[str, str, str]:
+    """Day, commit and machine of a record."""
+    made = run["environment"]
+    return made["created"][:10], made["commit"], literal(made["hardware"])
+
+
 def mutation(book: Path) -> str:
-    """How many small changes of each module its tests notice, and the changes that they do not."""
-    if not MUTATION.is_file():
-        return "No run of this is stored yet. The command below makes one."
+    """Tables of how many small changes of each module its tests notice, and which they do not."""
     found = json.loads(MUTATION.read_text(encoding="utf-8"))
     rows = sorted(found["rows"], key=lambda row: row["module"])
     first, tried = (sum(row[name] for row in rows) for name in ("first", "tried"))
     value, low, high = (100 * share for share in _noticed_at_first(rows))
-    left = sum(not one["reason"] for row in rows for one in row["survivors"])
-    parts = [f"When these changes were drawn, before anybody had looked at them, the tests noticed "
-             f"**{value:.0f} %** of them (95 % interval {low:.0f} to {high:.0f}, mean over "
-             f"{len(rows)} modules): {first} of {tried}, and those that make no difference count "
-             f"as missed. Then tests were written for what had been missed. The table is of the "
-             f"run after that, which says nothing of other changes; missed, although they make a "
-             f"difference: {left or 'none'}.", ""]
-    table = ["```{table}", ":class: rm-counts", ":width: 100%", "",
-             "| module | possible | tried | noticed at first | noticed now | make no difference |",
-             "|:--|--:|--:|--:|--:|--:|"]
-    listed = []
-    for row in rows:
-        same = sum(bool(one["reason"]) for one in row["survivors"])
-        table += [f"| `{row['module']}` | {row['mutants']:,} | {row['tried']} | {row['first']} | "
-                  f"{row['killed']} | {same} |"]
-        listed += [f"- `{row['module']}`, line {one['line']}: {literal(one['change'])}. "
-                   f"{one['reason'] or UNNOTICED[one['tests'] > 0]}" for one in row["survivors"]]
-    made = found["environment"]
+    survivors = [(row["module"], one) for row in rows for one in row["survivors"]]
+    modules = [[f"`{row['module']}`", f"{row['mutants']:,}", row["tried"], row["first"],
+                row["killed"], sum(bool(one["reason"]) for one in row["survivors"])]
+               for row in rows]
     return "\n".join([
-        *parts, *folded([*table, "```"], len(rows)), "",
-        f"Made by `{found['command']}`, {made['created'][:10]}, commit "
-        f"{made['commit']}, with at most {found['settings']['most']} mutants of a module.", "",
-        "````{dropdown} Changes that no test noticed", *listed, "````"])
+        *table(["changes that were noticed", "%", "95 % interval", "changes"],
+               [["when they were drawn, mean over modules", f"**{value:.0f}**",
+                 f"{low:.0f} to {high:.0f}", f"{first} of {tried}"]]), "",
+        *folded(table(["module", "possible", "tried", "noticed at first", "noticed now",
+                       "make no difference"], modules, options=COUNTED), len(rows)),
+        *folded(table(["module, line", "change", "why no test notices it"], [
+            [f"`{module}`, {one['line']}", literal(one["change"]),
+             one["reason"] or UNNOTICED[one["tests"] > 0]] for module, one in survivors],
+            "|:--|:--|:--|"), len(survivors), "Changes that no test noticed"), "",
+        *table(["command", "most changes of a module", *MADE],
+               [[f"`{found['command']}`", found["settings"]["most"], *_made(found)]],
+               "|:--|--:|:--|:--|:--|")])
 
 
 def _noticed_at_first(rows: list[dict[str, Any]]) -> Interval:
@@ -171,9 +162,8 @@ def parameters(book: Path) -> str:
         rows = [[*map(_code, (p.name, repr(p.default), p.annotation)), literal(p.comment)]
                 for p in read_parameters(book / "chapters" / f"{name}.ipynb").values()]
         if rows:
-            parts += [f"## [{title(notebook)}](chapters/{name}.ipynb)", "",
-                      "| name | default | type | meaning |", "|:--|:--|:--|:--|",
-                      *(f"| {' | '.join(row)} |" for row in rows), ""]
+            parts += [f"## [{title(notebook)}](chapters/{name}.ipynb)", "", *table(
+                ["name", "default", "type", "meaning"], rows, "|:--|:--|:--|:--|"), ""]
     return "\n".join(parts)
 
 
@@ -197,8 +187,8 @@ def _text(output: NotebookNode) -> str | None:
         shown = output.data.get("text/html", "")
         return shown if shown.startswith(STRIP) else output.data.get("text/markdown")
     head, *rows = csv.reader(io.StringIO(output.metadata["rmutils"]["csv"]))
-    lines = [map(literal, head), ["---"] * len(head), *(map(literal, row) for row in rows)]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return "\n".join(table([*map(literal, head)], [[*map(literal, row)] for row in rows],
+                           f"|{' --- |' * len(head)}"))
 
 
 def errata(book: Path) -> str:
@@ -208,15 +198,14 @@ def errata(book: Path) -> str:
     gains = beside_gains(findings, load_tables()).set_index("model")
     parts, number = [], 0
     for where, rows in _linked(wrong).items():
-        table = ["| | what | printed | and | affects |", "|:--|:--|:--|:--|:--|"]
-        for row in rows:
-            number += 1
-            table.append(f"| **E{number}** | {literal(row.what)} | {_value(row.value_a)} "
-                         f"({literal(edition(row.place_a))}) | {_value(row.value_b)} "
-                         f"({literal(edition(row.place_b))}) | {_touched(row, gains)} |")
+        lines = [[f"**E{number}**", literal(row.what), _printed(row.value_a, row.place_a),
+                  _printed(row.value_b, row.place_b), _touched(row, gains)]
+                 for number, row in enumerate(rows, number + 1)]
+        number += len(rows)
         kinds = ", ".join(dict.fromkeys(row.check for row in rows))
         parts += [f"## {literal(where)}", "", *folded(
-            table, len(rows), f"{len(rows)} pairs: {kinds}" if len(rows) > MOST_OPEN else ""), ""]
+            table(["", "what", "printed", "and", "affects"], lines, "|:--|:--|:--|:--|:--|"),
+            len(rows), f"{len(rows)} pairs: {kinds}" if len(rows) > MOST_OPEN else ""), ""]
     return "\n".join(parts)
 
 
@@ -246,10 +235,9 @@ def _place(printed: str) -> str:
     return part if part != printed else re.split("[:,]", printed)[0]
 
 
-def _value(value: float | str) -> str:
-    if isinstance(value, str):
-        return literal(value)
-    return "–" if pd.isna(value) else f"{value:.6g}"
+def _printed(value: float | str, place: str) -> str:
+    shown = literal(value) if isinstance(value, str) else "–" if pd.isna(value) else f"{value:.6g}"
+    return f"{shown} ({literal(edition(place))})"
 
 
 def _touched(row: tuple, gains: pd.DataFrame) -> str:
@@ -290,10 +278,10 @@ def citation(book: Path) -> str:
 
 
 def points(book: Path) -> str:
-    """The share of all points of the worksheets that is given by their checks."""
+    """A table of the points of the worksheets, and how many their checks give."""
     checked, whole = self_checking_points(NOTEBOOKS)
-    return (f"Checks give {checked} of all {whole} points ({checked / whole:.0%}); for a text, the "
-            "teacher's worksheet says what each point is given for.")
+    return "\n".join(table(["points of all worksheets", "given by checks", "share"],
+                           [[whole, checked, f"{checked / whole:.0%}"]], "|--:|--:|--:|"))
 
 
 def changes(book: Path) -> str:
@@ -328,10 +316,10 @@ def playground_speed(book: Path) -> str:
         "begin another answer about the same text":
             f"{1000 * typical('seconds', what='again'):.0f} ms",
         "memory of the tab, with the model and with both answers":
-            f"{memory['loaded'] / 1e6:.0f} and {memory['answered'] / 1e6:.0f} MB"}
-    return "\n".join(["| what | takes |", "|:--|:--|", *(f"| {k} | {v} |" for k, v in rows.items()),
-                      "", f"In headless Chromium ({found.environment['hardware'].split(',')[0]}), "
-                      f"one thread; `{found.command}`, {found.environment['created'][:10]}."])
+            f"{memory['loaded'] / 1e6:.0f} and {memory['answered'] / 1e6:.0f} MB",
+        "measured by": f"`{found.command}`, {found.environment['created'][:10]}, "
+                       f"{found.environment['hardware'].split(',')[0]}"}
+    return "\n".join(table(["what", "takes"], rows.items(), "|:--|:--|"))
 
 
 WRITERS: dict[str, Callable[..., str]] = {

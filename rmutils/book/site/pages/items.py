@@ -6,7 +6,7 @@ import hashlib
 import html
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -120,6 +120,17 @@ def title(notebook: NotebookNode) -> str:
     text = "\n".join(c.source for c in notebook.cells if c.cell_type == "markdown")
     found = re.search(r"^# (.+)$", text, re.MULTILINE)
     return found[1].strip() if found else "Without a title"
+
+
+def table(
+    head: Sequence[str], rows: Iterable[Sequence[object]], sides: str = "",
+    options: Mapping[str, str] | None = None,
+) -> list[str]:
+    """Lines of a Markdown table; with options, those of MyST's directive."""
+    lines = [f"| {' | '.join(head)} |", sides or "|:--|" + "--:|" * (len(head) - 1),
+             *(f"| {' | '.join(map(str, row))} |" for row in rows)]
+    named = [f":{name}: {value}" for name, value in (options or {}).items()]
+    return ["```{table}", *named, "", *lines, "```"] if options else lines
 
 
 def folded(table: list[str], rows: int, line: str = "") -> list[str]:

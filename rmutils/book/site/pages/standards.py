@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from rmutils.book.site.pages import CITATION, FAULTS, STANDARDS
-from rmutils.book.site.pages.items import folded, literal
+from rmutils.book.site.pages.items import folded, literal, table
 from rmutils.core.paths import DATA, ROOT
 from rmutils.paper import audit
 
@@ -78,18 +78,18 @@ def standards(book: Path) -> str:
         told = ", ".join(f"{counts[answer]} {answer}" for answer in SIGNS if counts[answer])
         parts += [f"## {standard['name']}", "",
                   f"{{cite:t}}`{standard['source']}`. {standard['about']} **{told}.**", "",
-                  *folded(["```{table}", ":width: 100%", ":widths: 10 36 54", "",
-                           "| item | question | answer |", "|:--|:--|:--|",
-                           *(_row(item, book) for item in standard["items"]), "```"],
+                  *folded(table(["item", "question", "answer"],
+                                [_row(item, book) for item in standard["items"]],
+                                "|:--|:--|:--|", {"width": "100%", "widths": "10 36 54"}),
                           len(standard["items"])), ""]
     return "\n".join(parts)
 
 
-def _row(item: dict[str, Any], book: Path) -> str:
+def _row(item: dict[str, Any], book: Path) -> list[str]:
     links = ", ".join(_link(place, book) for place in item.get("where", ()))
     answer = " ".join(filter(None, [f"**{SIGNS[item['answer']]}**", item["why"],
                                     f"*Shown by:* {links}" if links else ""]))
-    return f"| {item['id']} | {literal(item['asks'])} | {answer} |"
+    return [item["id"], literal(item["asks"]), answer]
 
 
 def _link(place: str, book: Path) -> str:
