@@ -7,16 +7,14 @@ import pandas as pd
 import pytest
 
 from rmutils.book.chapters.training_effect.half_masked import (
-    ALIKE,
     BEYOND,
     MASKED,
-    MORE,
     OTHER,
-    UNDECIDED,
     UNMASKED,
     HalfMasked,
     verdict,
 )
+from rmutils.book.findings import AGAINST, SHOWN, UNDECIDED
 from rmutils.core.experiment import load_plan
 from rmutils.heads.scores import HeadScores
 from rmutils.pipeline.retmask import half_of
@@ -85,8 +83,7 @@ def test_rises_case_by_case(result):
 
 
 def test_the_rule_of_the_plan():
-    assert set(PLAN.content["counts"]) == {MORE, ALIKE, UNDECIDED}
     assert verdict(Interval(0.006, 0.001, 0.011), 0.2, 0.015) == UNDECIDED
-    assert verdict(Interval(0.005, 0.002, 0.007), 0.01, 0.015) == MORE
-    assert verdict(Interval(-0.01, -0.02, -0.002), 0.01, 0.015) == ALIKE
+    assert verdict(Interval(0.005, 0.002, 0.007), 0.01, 0.015) == SHOWN
+    assert verdict(Interval(-0.01, -0.02, -0.002), 0.01, 0.015) == AGAINST
     assert verdict(Interval(0.003, -0.002, 0.009), 0.3, 0.015) == UNDECIDED

@@ -6,13 +6,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from rmutils.book.chapters.training_effect.layer_matched_training import (
-    LayerMatchedTraining,
-    verdict,
-)
+from rmutils.book.chapters.training_effect.layer_matched_training import LayerMatchedTraining
 from rmutils.book.experiments.planned_runs import trainings
 from rmutils.core.experiment import load_plan
-from rmutils.stats import Interval, interval
+from rmutils.stats import interval
 
 PLAN = load_plan("layer_matched_training")
 
@@ -44,16 +41,6 @@ def test_arms_from_different_machines_are_a_deviation(result):
         manifest=control.artifact.manifest | {"environment": machine}))
     assert result.made_elsewhere() == 0
     assert LayerMatchedTraining([(own, other)], 3).made_elsewhere() == 1
-
-
-@pytest.mark.parametrize(("beyond", "expected"), [
-    (Interval(8, 1, 15), "these heads had to be masked"),
-    (Interval(-8, -15, -1), "raises them more"),
-    (Interval(0, -6, 6), "any heads of their layers"),
-    (Interval(2, -6, 9), "undecided"),
-])
-def test_the_rule_of_the_plan(beyond, expected):
-    assert expected in verdict(beyond, Interval(15, 10, 20))
 
 
 def test_needles_found_have_the_interval_of_the_books_policy(result):

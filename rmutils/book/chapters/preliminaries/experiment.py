@@ -5,7 +5,7 @@ heads the published detection would have found with its ten depths
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from copy import deepcopy
 from functools import cache
@@ -35,36 +35,24 @@ if TYPE_CHECKING:  # chapters that look at one case do not depend on the steps o
 
 def detect_stored_or_small(
     model: str, grid: DetectConfig, *, compute: Compute
-) -> tuple[HeadScores, Artifact, str]:
+) -> tuple[HeadScores, Artifact]:
     """Detection on a large grid, or on what a model's window and the stored results allow.
 
     Lengths that the window has no room for are left out. Where the result is not stored, and may
     not be computed, a small grid of two lengths and three depths is computed in its place.
-
-    Result: A sentence that says what was left out, with a space before it; empty where nothing was.
     """
     if compute != "always":
         with suppress(NotStored):
-            return *detect_stored(model, grid, compute="never"), ""
-    lm, told = load_model(model), ""
-    fitting = tuple(n for n in grid.lengths if n + grid.max_new_tokens <= lm.window)
-    if fitting and len(fitting) < len(grid.lengths):
-        told = (f" The large grid leaves out {listed({*grid.lengths} - {*fitting})} tokens, "
-                f"which do not fit into the window.")
+            return detect_stored(model, grid, compute="never")
+    lm = load_model(model)
+    if fitting := tuple(n for n in grid.lengths if n + grid.max_new_tokens <= lm.window):
         grid = grid.model_copy(update={"lengths": fitting})
     try:
-        return *detect_stored(lm, grid, compute=compute, named=model), told
-    except NotStored as missing:
-        depths = tuple(even_depths(3))
-        small = grid.model_copy(update={"lengths": grid.lengths[:2], "depths": depths})
-        told += (f" The large grid is skipped: {missing} A small one, of "
-                 f"{listed(small.lengths)} tokens, stands in its place.")
-        return *detect_stored(lm, small, named=model), told
-
-
-def listed(numbers: Iterable[int]) -> str:
-    """Return numbers in order, as prose lists them."""
-    return ", ".join(f"{number:,}" for number in sorted(numbers))
+        return detect_stored(lm, grid, compute=compute, named=model)
+    except NotStored:
+        small = grid.model_copy(update={"lengths": grid.lengths[:2],
+                                        "depths": tuple(even_depths(3))})
+        return detect_stored(lm, small, named=model)
 
 
 def answer_case(lm: LanguageModel, case: NiahCase, *, max_new_tokens: int = 50) -> Answer:

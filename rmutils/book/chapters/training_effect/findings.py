@@ -34,7 +34,7 @@ from rmutils.book.experiments.planned_runs import (
     trainings,
 )
 from rmutils.book.experiments.real_tasks import difference
-from rmutils.book.findings import AGAINST, SHOWN, UNDECIDED, Measured, Verdict, declare, scaled
+from rmutils.book.findings import Measured, declare, scaled
 from rmutils.book.verdicts import MARGIN, Effect, blind_spot, quantity
 from rmutils.core.errors import NotStored
 from rmutils.core.results import Artifact
@@ -302,12 +302,8 @@ def _matched() -> layer_matched.LayerMatchedTraining:
 def masked_heads_beyond_layers() -> Measured:
     """Scores of SmolLM2's masked heads after RetMask, minus after a control of the same layers."""
     found = _matched()
-    beyond = found.beyond_control()
-    verdict: Verdict = {"these heads had to be masked": SHOWN,
-                        "masking others of their layers raises them more": AGAINST}.get(
-        layer_matched.verdict(beyond, found.rise()), UNDECIDED)
-    return Measured(scaled(beyond), _names(found.artifacts), _needles(found.runs[0][0].before),
-                    verdict=verdict)
+    return Measured(scaled(found.beyond_control()), _names(found.artifacts),
+                    _needles(found.runs[0][0].before))
 
 
 @declare("needles-beyond-layers", unit="points", place=STRATEGY, otherwise=(
@@ -349,10 +345,9 @@ def half_rises(half: str) -> Measured:
 def half_difference() -> Measured:
     """Rise of the masked half minus that of the spared half, by the rule of its plan."""
     row, masked = _rises().loc[halves.BEYOND], _rises().loc[halves.MASKED, "value"]
-    told = halves.verdict(Interval(*row[["value", "low", "high"]]), row["p"], masked)
-    return Measured.row(row, _names(_halves().artifacts), 100, p="p",
-                        clusters=_needles(_halves().whole.before),
-                        verdict={halves.MORE: SHOWN, halves.ALIKE: AGAINST}.get(told, UNDECIDED))
+    return Measured.row(
+        row, _names(_halves().artifacts), 100, p="p", clusters=_needles(_halves().whole.before),
+        verdict=halves.verdict(Interval(*row[["value", "low", "high"]]), row["p"], masked))
 
 
 @declare("rise-on-other-needles", unit="points", place=STORED, otherwise=(

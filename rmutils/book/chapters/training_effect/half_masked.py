@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from rmutils.book.experiments.planned_runs import RETMASK, RetMaskExperiment, planned_runs
+from rmutils.book.findings import AGAINST, SHOWN, UNDECIDED, Verdict
 from rmutils.core.experiment import Plan, Run
 from rmutils.core.results import Artifact, Compute
 from rmutils.heads.scores import Head, HeadScores
@@ -129,20 +130,8 @@ def half_masked(*, compute: Compute = "never") -> HalfMasked:
     return HalfMasked(whole, pairs, len(splits), [*runs.missing.values()])
 
 
-MORE, ALIKE = "masked heads rise more", "heads that copy rise, masked or not"
-UNDECIDED = "undecided"
-
-
-def verdict(beyond: Interval, p: float, masked: float) -> str:
-    """Apply the rule of the plan to complete results.
-
-    Examples
-    --------
-    >>> verdict(Interval(0.010, 0.004, 0.016), 0.01, 0.015)
-    'masked heads rise more'
-    >>> verdict(Interval(0.001, -0.004, 0.006), 0.7, 0.015)
-    'heads that copy rise, masked or not'
-    """
+def verdict(beyond: Interval, p: float, masked: float) -> Verdict:
+    """Apply the rule of the plan: masked heads rise more, or heads that copy rise either way."""
     if p < 1 - LEVEL and beyond.low > 0:
-        return MORE
-    return ALIKE if beyond.low <= 0 and beyond.high < masked / 2 else UNDECIDED
+        return SHOWN
+    return AGAINST if beyond.low <= 0 and beyond.high < masked / 2 else UNDECIDED

@@ -72,13 +72,6 @@ class LayerMatchedTraining:
         row = self.effects().iloc[0]
         return Interval(row["value"], row["low"], row["high"])
 
-    def rise(self) -> Interval:
-        """How much RetMask adds to the untrained model's score of the heads that it masks."""
-        effect = training_effect([PairedDetection(own.before, own.after, own.heads)
-                                  for own, _ in self.runs], cases="both")
-        row = effect.query("group == @RETRIEVAL and quantity == 'change'").iloc[0]
-        return Interval(row["value"], row["low"], row["high"])
-
     def made_elsewhere(self) -> int:
         """Seeds whose control was made on another machine than RetMask."""
         return sum(len({run.artifact.manifest["environment"]["hardware"] for run in pair}) > 1
@@ -144,19 +137,3 @@ def on_one_machine(*, compute: Compute = "never") -> LayerMatchedTraining | None
     except NotStored:
         return None
     return LayerMatchedTraining([(replace(own, after=after, artifact=artifact), control)], 1)
-
-
-def verdict(beyond: Interval, rise: Interval) -> str:
-    """Apply the rule of the plan.
-
-    Examples
-    --------
-    >>> verdict(Interval(0.01, 0.005, 0.015), Interval(0.02, 0.01, 0.03))
-    'these heads had to be masked'
-    """
-    if beyond.low > 0:
-        return "these heads had to be masked"
-    if beyond.high < 0:
-        return "masking others of their layers raises them more"
-    return ("masking any heads of their layers does it" if beyond.high < rise.value / 2
-            else "undecided")
