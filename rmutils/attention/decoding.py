@@ -99,13 +99,11 @@ def retrieval_capture(
     recorder: ArgMaxRecorder | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
-    """SDPA that also records the arg-max key of every head, in the rows of the newest tokens.
-
-    The recorder travels as a keyword argument of the model's `forward`. Shapes: `query` (batch,
-    heads, queries, head size); `key`, `value` (batch, key heads, keys, head size), where query head
-    h reads key head h // (heads / key heads); `attention_mask` (batch, 1, queries, keys), True
-    where a key may be seen; result (batch, queries, heads, head size), as transformers expects.
-    """
+    """SDPA that also records the arg-max key of every head, in the rows of the newest tokens. The
+    recorder travels as a keyword argument of the model's `forward`. Shapes: `query` (batch, heads,
+    queries, head size); `key`, `value` (batch, key heads, keys, head size), where query head h
+    reads key head h // (heads / key heads); `attention_mask` (batch, 1, queries, keys), True where
+    a key may be seen; result (batch, queries, heads, head size), as transformers expects."""
     if recorder is None:
         return sdpa_attention_forward(
             module, query, key, value, attention_mask, scaling=scaling, **kwargs)
@@ -142,12 +140,10 @@ def newest_products(
 @contextmanager
 def capturing(model: PreTrainedModel) -> Iterator[ArgMaxRecorder]:
     """Watch where the heads of a model look; on exit all is as before, also after an error.
-
     transformers' attentions are exchanged for `retrieval_capture`, which computes the same. A
     variant that takes a recorder (`recording_by_layer`) stays. So does any other attention, as one
     of your own, one that caps its scores (Gemma 2) or one with sinks (GPT-OSS): the weights that it
-    returns are watched.
-    """
+    returns are watched."""
     own = model.config._attn_implementation
     if own in RECORDING or own in ALIKE and not needs_eager(model):
         with using(model, own if own in RECORDING else NAME):
@@ -266,13 +262,11 @@ def decode(
     stop_ids: Collection[int] = (),
     forced: Sequence[Sequence[int]] | None = None,
 ) -> list[Answer]:
-    """Decode greedily, or along given answers, in one batch; no `stop_ids`: to the full length.
-
-    All rows of a pass begin at the same token of their answers, the first one that some row has not
+    """Decode greedily, or along given answers, in one batch; no `stop_ids`: to the full length. All
+    rows of a pass begin at the same token of their answers, the first one that some row has not
     read yet. Rows ahead of it read some of theirs again, so that the columns of the cache stay
     aligned and any attention gets the masks that it expects. What was read in vain is overwritten:
-    the cache keeps all positions, also in layers with a sliding window.
-    """
+    the cache keeps all positions, also in layers with a sliding window."""
     answers = [None] * len(prompts) if forced is None else forced
     if keeps_states(model):
         return [_in_two_readings(model, recorder, prompt, max_new_tokens, stop_ids, given)

@@ -124,10 +124,8 @@ def evicting(
     scaling: float, given: Tensor | Observed, recorder: ArgMaxRecorder | None = None, **kwargs: Any,
 ) -> tuple[Tensor, None]:
     """SDPA in which queries behind the prompt see only what each key head has kept of it; batch 1.
-
     `given`: (key heads, tokens of the prompt), True where a key is kept; or where to put the
-    weights.
-    """
+    weights."""
     key_heads, keys, group = key.shape[1], key.shape[2], query.shape[1] // key.shape[1]
     places = torch.arange(keys, device=key.device)
     newest = places[-query.shape[2]:, None]

@@ -79,11 +79,9 @@ def gemfilter(
 
 
 def chosen_tokens(products: Tensor, count: int) -> Tensor:
-    """Tokens with the highest products, averaged over neighbours, in their order.
-
-    The published code averages as if zeros stood before the first token and behind the last one,
-    and keeps the newest token only if it is among the highest.
-    """
+    """Tokens with the highest products, averaged over neighbours, in their order. The published
+    code averages as if zeros stood before the first token and behind the last one, and keeps the
+    newest token only if it is among the highest."""
     pooled = avg_pool1d(products[None], POOL, stride=1, padding=POOL // 2)[0]
     return pooled.topk(min(count, len(pooled))).indices.sort().values
 

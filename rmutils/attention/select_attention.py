@@ -128,10 +128,8 @@ def select_attention(
 @contextmanager
 def selecting(model: PreTrainedModel, config: Select) -> Iterator[Selection]:
     """Switch a model to Select-Attention, for one text; on exit its own attention comes back.
-
     Passes are to be those of one prompt and its answer: the prompt whole, then token by token, with
-    a cache, batch 1.
-    """
+    a cache, batch 1."""
     layers = layers_of(model)
     first = config.filter_layer + 1
     if first >= len(layers):

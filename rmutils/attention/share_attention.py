@@ -141,12 +141,10 @@ class Unshared(AttentionVariant):
 
 @dataclass
 class Workspace:
-    """Memory for the weights of one layer, which all layers use one after the other.
-
-    Fresh memory of this size comes from the system page by page, which on a CPU takes more time
-    than the products; and whether it does depends on the size, so that with fewer heads sharing
-    would seem to save more than there is.
-    """
+    """Memory for the weights of one layer, which all layers use one after the other. Fresh memory
+    of this size comes from the system page by page, which on a CPU takes more time than the
+    products; and whether it does depends on the size, so that with fewer heads sharing would seem
+    to save more than there is."""
 
     room: Tensor = field(default_factory=lambda: torch.empty(0))
 

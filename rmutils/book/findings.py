@@ -77,11 +77,9 @@ def scaled(found: Iterable[float], scale: float = 100) -> Interval:
 
 @dataclass(frozen=True)
 class Finding:
-    """A named quantity as prose, boxes and tables show it.
-
-    In prose, `{loss}` is its value, linked to where it comes from, `{loss:ci}` its interval in
-    brackets, and `{loss:p}` its p. A minus in front turns it round: `-finding("rise")` is a fall.
-    """
+    """A named quantity as prose, boxes and tables show it. In prose, `{loss}` is its value, linked
+    to where it comes from, `{loss:ci}` its interval in brackets, and `{loss:p}` its p. A minus in
+    front turns it round: `-finding("rise")` is a fall."""
 
     name: str
     value: float
@@ -171,11 +169,8 @@ def declare(
 
 
 def finding(name: str, *of: Any) -> Finding:
-    """Return a finding; it is computed once for what it is measured on.
-
-    Where a result is not stored, the finding says which command makes it. `UserError`: No such
-    finding is declared.
-    """
+    """Return a finding; it is computed once for what it is measured on. Where a result is not
+    stored, the finding says which command makes it. `UserError`: No such finding is declared."""
     if name not in FINDINGS:
         raise UserError(FINDINGS.unknown(name))
     try:

@@ -114,9 +114,7 @@ class Effect:
 
 class CannotShow(Exception):
     """Nothing that was measured could have moved.
-
-    `effect`: Without a number, but with the reason.
-    """
+    `effect`: Without a number, but with the reason."""
 
     def __init__(self, blind: str, unit: str, artifacts: Collection[str]):
         super().__init__(blind)
@@ -128,9 +126,7 @@ def blind_spot(
     ceiling: bool = True,
 ) -> str:
     """Return why a score could not have moved; empty if it could.
-
-    `before`: Score of the untrained model, 0 to 100.
-    """
+    `before`: Score of the untrained model, 0 to 100."""
     if before - chance >= MARGIN and (before <= 100 - MARGIN or not ceiling):
         return ""
     if same >= CONSTANT:

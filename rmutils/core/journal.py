@@ -45,15 +45,13 @@ from rmutils.core.validation import parse_json
 
 
 class Journal(UserDict[str, Any]):
-    """Results by name, each written to a file as it is set.
-
-    A line is JSON, a checksum, and what it is a result of.
+    """Results by name, each written to a file as it is set. A line is JSON, a checksum, and what it
+    is a result of.
     `path`: What is there is read, but for lines that were cut or damaged; what workers have written
     beside it (`worker_part`) is moved into it. None: results are kept in memory only.
     `of`: All that the results depend on: the model as it is, the configuration, the texts. Lines of
     something else, or that do not say of what, as those of version 1.0, are left out. None: all are
-    taken.
-    """
+    taken."""
 
     def __init__(self, path: Path | None, of: Any = None):
         super().__init__()

@@ -197,15 +197,14 @@ class Stage(Generic[T]):
         compute: Compute = "auto", command: str, model: str = "", label: str = "",
     ) -> Artifact:
         """Look a result up, or make it, where `make` writes the payload itself.
-
         `inputs`: Everything else that the result depends on, as content hashes by name.
         `make`: Writes the payload into its folder and returns facts for the manifest. After a kill
         it is called again with the same folder, and may go on from what is there; files whose names
         begin with a dot are its scratch and do not become payload.
         `compute`: "auto" uses what is stored and else computes; "always" recomputes; "never" raises
         NotStored where nothing is stored.
-        `model`, `label`: For the name of its folder; of a stored training they are the training's.
-        """
+        `model`, `label`: For the name of its folder; of a stored training they are the
+        training's."""
         if compute not in get_args(Compute):
             raise UserError(unknown(f"way to compute {compute!r}", get_args(Compute)))
         inputs = inputs | config.outside()

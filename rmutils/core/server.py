@@ -54,11 +54,9 @@ class ServerError(Exception):
 
 
 class Client:
-    """Sends requests to one server and tries again where they fail.
-
-    Connections are direct, whatever proxy the environment names, and no redirect is followed: what
-    is sent, the key among it, reaches this server only. Where all is `public`, both are as usual.
-    """
+    """Sends requests to one server and tries again where they fail. Connections are direct,
+    whatever proxy the environment names, and no redirect is followed: what is sent, the key among
+    it, reaches this server only. Where all is `public`, both are as usual."""
 
     def __init__(self, url: str, *, timeout: float, tries: int, key: str | None = None,
                  public: bool = False):
@@ -91,8 +89,7 @@ class Client:
     def save(self, path: str, target: Path, largest: int) -> None:
         """Write the answer to a request to a file, up to a number of bytes. The time limit is for
         each piece of it, and for all so far at `SLOWEST`; that number at `USUAL` takes no more than
-        a minute longer.
-        """
+        a minute longer."""
         self._tried(lambda: self._ask(self._save, path, target, largest))
 
     def _tried(self, once: Callable[[], T]) -> T:

@@ -162,11 +162,9 @@ class NiahCase:
 
 
 class NiahBuilder:
-    """Builds cases for one model: renders its template once and tokenizes each haystack once.
-
-    The whole prompt has at most `length` tokens; or, if `buffered`, haystack and needle have
-    `length - 200` tokens, whatever the rest, as in `retrieval_head_detection.py`.
-    """
+    """Builds cases for one model: renders its template once and tokenizes each haystack once. The
+    whole prompt has at most `length` tokens; or, if `buffered`, haystack and needle have `length -
+    200` tokens, whatever the rest, as in `retrieval_head_detection.py`."""
 
     space = " "
     newline = "\n"  # before the needle, and before the question

@@ -66,13 +66,11 @@ def log_likelihoods(
     lm: LanguageModel, encoded: Mapping[str, list], *, batch_tokens: int = BATCH_TOKENS
 ) -> pd.DataFrame:
     """Log-probability of both responses to each prompt, in nats.
-
     `encoded`: `prompt_ids`, `chosen_ids`, `rejected_ids`, as `rmutils.training.encoding.encode`
     makes them for DPO, with the end of the turn where the response has one. Unlike in training,
     nothing is cut.
     Columns: `chosen`, `rejected`: sums over the tokens; `chosen_mean`, `rejected_mean`: per token;
-    `gap` and `gap_mean`: chosen minus rejected.
-    """
+    `gap` and `gap_mean`: chosen minus rejected."""
     found = pd.DataFrame()
     for side in ("chosen", "rejected"):
         answers = encoded[f"{side}_ids"]

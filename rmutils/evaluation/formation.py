@@ -105,12 +105,10 @@ class FormationConfig(Config):
 @dataclass(frozen=True)
 class Formation:
     """Two tables over the steps of a training.
-
     `heads`: `step`, `layer`, `head`, `retrieval` (forced score) with `retrieval_low`,
     `retrieval_high` (95 % interval over needles), `prefix_matching`.
     `steps`: `step`, `first_copy_loss`, `second_copy_loss` (nats), `found` (share of needles, by the
-    model's own answers) with `found_low`, `found_high`.
-    """
+    model's own answers) with `found_low`, `found_high`."""
 
     heads: pd.DataFrame
     steps: pd.DataFrame
@@ -121,13 +119,11 @@ FORMATION = Stage.of_tables("formation", 2, Formation, lambda result: {
 
 
 def forced_scores(lm: LanguageModel, cases: Sequence[NiahCase]) -> HeadScores:
-    """Retrieval scores of a model that need not be able to answer; every case is a run.
-
-    What is forced is the inserted sentence, in the very tokens it has in the prompt: a whole
-    sentence is what a teaching model answers, and each token of the value could be copied. It is
-    counted as Equation 1 says, so words before the value count nothing unless they are words of the
-    value too.
-    """
+    """Retrieval scores of a model that need not be able to answer; every case is a run. What is
+    forced is the inserted sentence, in the very tokens it has in the prompt: a whole sentence is
+    what a teaching model answers, and each token of the value could be copied. It is counted as
+    Equation 1 says, so words before the value count nothing unless they are words of the value
+    too."""
     longest = max(len(case.input_ids) for case in cases)
     size = tokens_together(lm, longest) // longest
     runs = []

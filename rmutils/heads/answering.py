@@ -105,12 +105,10 @@ def batched(
 
 
 def _shared(cases: list[NiahCase]) -> Iterator[Beginning]:
-    """The cases, each with the beginning of its prompt that neighbours share.
-
-    Where a needle stands at one place in texts of several lengths, they share what follows it, too.
-    Those places come first, in their order, as each shares what is before it with the next one. All
-    other cases of a haystack share the text up to their needles.
-    """
+    """The cases, each with the beginning of its prompt that neighbours share. Where a needle stands
+    at one place in texts of several lengths, they share what follows it, too. Those places come
+    first, in their order, as each shares what is before it with the next one. All other cases of a
+    haystack share the text up to their needles."""
     for _, part in groupby(sorted(cases, key=lambda c: (c.haystack, c.length)),
                            key=lambda c: c.haystack):
         places = defaultdict(list)
@@ -170,12 +168,10 @@ def rouge_scorer(kind: str) -> Any:
 
 
 def unit_of(answer: str) -> Unit:
-    """Return what the recall of an answer counts, which its letters decide.
-
-    ROUGE-1 where it knows all of them. Else words; in scripts that put no spaces between words,
-    pairs of neighbouring characters: most Japanese words have two. Of single characters any long
-    Japanese text has many, whatever it is about.
-    """
+    """Return what the recall of an answer counts, which its letters decide. ROUGE-1 where it knows
+    all of them. Else words; in scripts that put no spaces between words, pairs of neighbouring
+    characters: most Japanese words have two. Of single characters any long Japanese text has many,
+    whatever it is about."""
     letters = "".join(_words(answer))
     if letters.isascii():
         return "ROUGE-1"

@@ -67,12 +67,10 @@ class PairedDetection:
         return np.unique([layer * self.before.shape[1] + head for layer, head in self.heads])
 
     def groups(self) -> dict[str, np.ndarray]:
-        """Return flat indices of the heads in each group.
-
-        There are as many nearest other heads as retrieval heads (or all others, if these are
-        fewer), paired with them so that the scores before differ least in sum. If all heads above a
-        threshold are retrieval heads, they are the first ones below it.
-        """
+        """Return flat indices of the heads in each group. There are as many nearest other heads as
+        retrieval heads (or all others, if these are fewer), paired with them so that the scores
+        before differ least in sum. If all heads above a threshold are retrieval heads, they are the
+        first ones below it."""
         score, retrieval = self.before.mean.ravel(), self.retrieval
         others = np.setdiff1d(np.arange(score.size), retrieval)
         gaps = np.abs(score[retrieval][:, None] - score[others])
@@ -151,16 +149,13 @@ def training_effect(
     pairs: Sequence[PairedDetection], *, cases: Cases = "successful", drawn: bool = True,
     resamples: int = RESAMPLES, seed: int = 0,
 ) -> pd.DataFrame:
-    """Return mean scores and their change, for groups of heads.
-
-    The bootstrap draws whole needles, the same ones before and after, and whole trainings if there
-    are several (see `over_trainings`).
+    """Return mean scores and their change, for groups of heads. The bootstrap draws whole needles,
+    the same ones before and after, and whole trainings if there are several (see `over_trainings`).
     Columns: `group`, `heads` (how many; 0 for a difference), `quantity`, `value`, `low`, `high` (95
     %). Quantities are the mean scores `before` and `after`, their `change`, the `relative change`,
     a share of `before`, and the `headroom change`, a share of what is missing to a score of 1
     (heads with next to nothing gain much in percent, and little otherwise). The groups `retrieval
-    minus ...` are differences of two groups.
-    """
+    minus ...` are differences of two groups."""
     measured = []
     for pair in pairs:
         sums = pair.sums(cases)
@@ -180,13 +175,11 @@ def split_half(
     pairs: Sequence[PairedDetection], *, cases: Cases = "successful", resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> pd.DataFrame:
-    """Measure the change of heads on other needles than those they were chosen by.
-
-    Heads that are chosen for high scores tend to fall when they are measured again, because some of
-    them were high by luck. So the needles are halved at random. One half chooses the heads: the
-    highest before the training, as many as there are retrieval heads. The other half measures their
-    change. Then the halves swap places, and the result is the mean over many halvings.
-    """
+    """Measure the change of heads on other needles than those they were chosen by. Heads that are
+    chosen for high scores tend to fall when they are measured again, because some of them were high
+    by luck. So the needles are halved at random. One half chooses the heads: the highest before the
+    training, as many as there are retrieval heads. The other half measures their change. Then the
+    halves swap places, and the result is the mean over many halvings."""
     rng = np.random.default_rng([seed, 2])
     measured = []
     for pair in pairs:

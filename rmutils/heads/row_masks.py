@@ -55,12 +55,10 @@ def answer_masked(
     lm: LanguageModel, prompts: Sequence[Sequence[int]], masks: Masks, *, max_new_tokens: int,
     everywhere: bool = False,
 ) -> Iterator[list[str]]:
-    """Answer each prompt greedily under each of `masks` (M, layers, heads).
-
-    Heads are masked in the rows that decide the answer, that is for the last token of the prompt
-    and all that follow, and the whole model reads what comes before; with `everywhere` while the
-    prompt is read, too, once for each mask.
-    """
+    """Answer each prompt greedily under each of `masks` (M, layers, heads). Heads are masked in the
+    rows that decide the answer, that is for the last token of the prompt and all that follow, and
+    the whole model reads what comes before; with `everywhere` while the prompt is read, too, once
+    for each mask."""
     readers = masks if everywhere else np.zeros((1, *lm.shape), bool)
     trunks = [Trunk(lm.model, []) for _ in readers]
     read: list[list[DynamicCache]] = []

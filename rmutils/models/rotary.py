@@ -161,12 +161,10 @@ def _size(settings: Mapping[str, Any], config: PreTrainedConfig, kind: str = FUL
 
 
 def angles_of(rope: Mapping[str, Any], size: int, window: int) -> tuple[Tensor, float]:
-    """Angle per position of each pair of dimensions, in float64, and queries' and keys' factor.
-
-    For a text within the window that was trained. Su et al. (2021), "RoFormer"; Chen et al. (2023),
+    """Angle per position of each pair of dimensions, in float64, and queries' and keys' factor. For
+    a text within the window that was trained. Su et al. (2021), "RoFormer"; Chen et al. (2023),
     "Positional Interpolation"; Peng et al. (2023), "YaRN", with the rounded bounds of its code;
-    Ding et al. (2024), "LongRoPE"; the Llama 3.1 model card.
-    """
+    Ding et al. (2024), "LongRoPE"; the Llama 3.1 model card."""
     kind, base = rope["rope_type"], float(rope["rope_theta"])
     part = rope.get("partial_rotary_factor") or 1.0
     if kind == "proportional":  # the other pairs turn by nothing

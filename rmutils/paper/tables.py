@@ -20,12 +20,10 @@ from rmutils.core.validation import checked
 
 @dataclass(frozen=True)
 class Printed:
-    """A number together with the open interval of exact numbers that it may stand for.
-
-    Sums, differences, products and quotients carry the interval along (interval arithmetic), so the
+    """A number together with the open interval of exact numbers that it may stand for. Sums,
+    differences, products and quotients carry the interval along (interval arithmetic), so the
     tolerance of a recomputed number follows from the printed digits alone. For a number as printed,
-    the ends are half a unit in its last place away.
-    """
+    the ends are half a unit in its last place away."""
 
     value: Fraction
     low: Fraction
@@ -79,12 +77,10 @@ def mean(numbers: Sequence[Printed]) -> Printed:
 
 
 def tolerance(a: Printed, b: Printed) -> Fraction:
-    """Smallest difference between `a` and `b` that rounding cannot explain.
-
-    It is the part of both intervals that lies between the two values. Two numbers with the same
-    count of digits differ by rounding only if they are printed alike: 45.75 and 45.76 have the
-    tolerance 0.01, and their difference is not below it.
-    """
+    """Smallest difference between `a` and `b` that rounding cannot explain. It is the part of both
+    intervals that lies between the two values. Two numbers with the same count of digits differ by
+    rounding only if they are printed alike: 45.75 and 45.76 have the tolerance 0.01, and their
+    difference is not below it."""
     if a.value > b.value:
         a, b = b, a
     return (a.high - a.value) + (b.value - b.low)
@@ -308,10 +304,8 @@ COMPANIONS = Schema(
 
 def load_companions(folder: Path = PAPER) -> pd.DataFrame:
     """The tables and lists of the texts that this book reads beside the paper.
-
     Columns: `source` (`ms-poe`: a summary, in Japanese, of Zhang et al., 2024; `share-select`:
     Taniguchi et al., undated, in Japanese; `olmo3`: a text, in Japanese, on how Olmo 3 was extended
     to long contexts), `table` (its number, or the heading that it stands under), `group`, `row`,
-    `column`, `value` (float).
-    """
+    `column`, `value` (float)."""
     return pd.DataFrame(read_records(COMPANIONS, folder)).astype({"value": float})

@@ -74,13 +74,11 @@ class Judge(Protocol):
 
 
 class ServerJudge:
-    """A model that is asked for ratings, behind a server with OpenAI's interface.
-
-    It is asked greedily first, and with sampling where the reply is no rating. A response without a
-    rating after three questions is unscored, and so is at once what the server calls a bad request,
-    such as one longer than the model's window. A server in trouble is given some time; responses
-    that it never replied to are not called unscored.
-    """
+    """A model that is asked for ratings, behind a server with OpenAI's interface. It is asked
+    greedily first, and with sampling where the reply is no rating. A response without a rating
+    after three questions is unscored, and so is at once what the server calls a bad request, such
+    as one longer than the model's window. A server in trouble is given some time; responses that it
+    never replied to are not called unscored."""
 
     at_once = 32
 

@@ -147,11 +147,9 @@ def synthesize(
     lm: LanguageModel, count: int, seed: int = 0, journal: Path | None = None
 ) -> Iterator[Candidate]:
     """Let the model write user turns, `DRAWS * count` at most, each with what is wrong with it.
-
     That is `unfinished`, `too short`, `repetition`, `garbled` or nothing. Magpie's script also ends
     a turn at its first line break, here only the model ends it; and what Magpie filters later with
-    reward models and neighbours stays here, but for these faults.
-    """
+    reward models and neighbours stays here, but for these faults."""
     if not lm.chat:
         raise UserError(f"{lm.name} has no chat template, so it cannot write user turns. Choose "
                         f'another source of instructions, such as "world".')

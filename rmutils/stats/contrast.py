@@ -47,14 +47,11 @@ def contrast(
     differences: npt.ArrayLike, clusters: npt.ArrayLike | None = None,
     strata: npt.ArrayLike | None = None, *, bounds: Bounds = ANY, seed: int = 0,
 ) -> Contrast:
-    """Compare two conditions by their differences on the same units.
-
-    Every table, figure and verdict that says what one condition has more than another takes its
-    numbers from here. The interval allows for other units and other seeds, p for other units only
-    (see `sign_flip_test`).
+    """Compare two conditions by their differences on the same units. Every table, figure and
+    verdict that says what one condition has more than another takes its numbers from here. The
+    interval allows for other units and other seeds, p for other units only (see `sign_flip_test`).
     `differences`: (units,), or (units, seeds): seeds are training runs, or random choices of heads.
-    `clusters`, `strata`, `seed`: As for `rmutils.stats.draws`. `bounds`: As for `interval_of`.
-    """
+    `clusters`, `strata`, `seed`: As for `rmutils.stats.draws`. `bounds`: As for `interval_of`."""
     values = np.asarray(differences, dtype=float)
     table = values if values.ndim > 1 else values[:, None]
     tasks, groups = (part if part is None else np.asarray(part) for part in (strata, clusters))
@@ -124,14 +121,12 @@ def sign_flip_test(
     values: Array, clusters: Array | None = None, strata: Array | None = None, *,
     flips: int = FLIPS, seed: int = 0,
 ) -> float:
-    """Two-sided p of a mean difference: how often random signs give one as large.
-
-    Whole clusters of samples change their signs, with the mean over seeds as their value. So the
-    test is about these trainings on other samples; other trainings are in the interval only. (Signs
-    of five seeds have 32 patterns, and no p below 1/16.) It is exact if there are no more patterns
-    than `flips`; else p is (1 + k) / (1 + flips), with k of the drawn ones as large. `values`
-    (samples, seeds) are differences; clusters and strata are as for `draws`.
-    """
+    """Two-sided p of a mean difference: how often random signs give one as large. Whole clusters of
+    samples change their signs, with the mean over seeds as their value. So the test is about these
+    trainings on other samples; other trainings are in the interval only. (Signs of five seeds have
+    32 patterns, and no p below 1/16.) It is exact if there are no more patterns than `flips`; else
+    p is (1 + k) / (1 + flips), with k of the drawn ones as large. `values` (samples, seeds) are
+    differences; clusters and strata are as for `draws`."""
     frame = pd.DataFrame({"value": values.mean(1),
                           "cluster": np.arange(len(values)) if clusters is None else clusters,
                           "stratum": 0 if strata is None else strata})

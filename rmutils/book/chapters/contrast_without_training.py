@@ -150,9 +150,7 @@ CONTRASTED = Experiment[ContrastConfig, Artifact](
 
 def contrasts(*, compute: Compute = "never") -> Contrasts | None:
     """Collect the stored runs, and make the missing ones unless `compute="never"`.
-
-    Result: None if none is stored.
-    """
+    Result: None if none is stored."""
     runs = CONTRASTED.collect(compute=compute)
     if not runs.stored:
         return None
@@ -175,10 +173,8 @@ def contrasts(*, compute: Compute = "never") -> Contrasts | None:
 
 def compare_needles(needles: pd.DataFrame, pairs=COMPARED) -> pd.DataFrame:
     """Compare arms model by model: needles found, each arm's mean over its seeds or draws.
-
     Columns: `model`, `arm`, `base`, `effect`, `low`, `high` (95 %, over needles and seeds), `p`
-    (sign flips of needles), `p_holm` (over the models), `needles`, `seeds`.
-    """
+    (sign flips of needles), `p_holm` (over the models), `needles`, `seeds`."""
     rows = []
     for arm, base in pairs:
         for model, part in needles.groupby("model", sort=False):
@@ -242,9 +238,7 @@ def verdict(found: pd.DataFrame, plan: Plan) -> str:
 
 def task_changes(tasks: pd.DataFrame) -> pd.DataFrame:
     """Compare arms on the tasks off the floor, mean over data sets, in points; over data sets.
-
-    Columns: `model`, `arm`, `base`, `effect`, `low`, `high`, `datasets`.
-    """
+    Columns: `model`, `arm`, `base`, `effect`, `low`, `high`, `datasets`."""
     rows = []
     for model, part in tasks.groupby("model", sort=False):
         means = part.groupby(["dataset", "arm"])["score"].mean().unstack("arm")

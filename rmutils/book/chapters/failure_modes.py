@@ -88,12 +88,9 @@ def failure_modes(
     lm: LanguageModel, masks: Masks, config: FailureConfig, journals: Path | None = None
 ) -> FailureModes:
     """Ask each masked model, and the whole one beside `retrieval`, and check what they say.
-
     Responses are greedy, so that nothing but the heads differs. Where the model can think, it does
     for reasoning chains and for nothing else.
-
-    `config`: Only `prompts`, `seed`, `max_new_tokens` and `kinds` are of use here.
-    """
+    `config`: Only `prompts`, `seed`, `max_new_tokens` and `kinds` are of use here."""
     prompts = failure_prompts(config.prompts, config.seed, lm.corpus)
     backend, tables = Transformers(lm), []
     whole = {WHOLE: [()]} if "retrieval" in masks else {}
@@ -117,10 +114,8 @@ def failure_modes_stored(
     name: str, config: FailureConfig = FailureConfig(), *, compute: Compute = "auto"
 ) -> tuple[FailureModes, Artifact]:
     """`failure_modes` of a model by its name or folder, but stored responses are read instead.
-
     Responses are kept, not what came out of them: they are checked when they are read. The
-    detection of `config.grid` is looked up likewise, and run if it is not stored.
-    """
+    detection of `config.grid` is looked up likewise, and run if it is not stored."""
     scores, _ = detect_stored(name, config.grid, compute="never" if compute == "never" else "auto")
     masks, prompts = config.masks(scores), failure_prompts(config.prompts, config.seed,
                                                            corpus_of(name))
@@ -168,10 +163,8 @@ class FailureModes:
 
     def shares(self, result: str | None = None, by: str = "kind") -> pd.DataFrame:
         """Share of each masked model's responses that pass, or have another outcome.
-
         Result: The column `by`, `masked`, `prompts`, `value`, `low`, `high` (95 % bootstrap over
-        prompts and over draws of heads).
-        """
+        prompts and over draws of heads)."""
         counted = self.table["outcome"] == result if result else self.table["passed"]
         rows = []
         for (group, masked), part in self.table.assign(counted=counted).groupby(
@@ -188,10 +181,8 @@ class FailureModes:
 
     def losses(self) -> pd.DataFrame:
         """Paired differences in the share that passes: `more` less `less`, the same prompts.
-
         Columns: `kind`, `more`, `less` (what is masked), `value`, `low`, `high`. Layer-matched
-        masks come last, if there are any.
-        """
+        masks come last, if there are any."""
         compared = [(WHOLE, "retrieval"), (WHOLE, "non-retrieval"), ("non-retrieval", "retrieval"),
                     (WHOLE, MATCHED), (MATCHED, "retrieval")]
         rows = []

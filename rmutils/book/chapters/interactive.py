@@ -35,12 +35,9 @@ FAINTEST = 0.002  # a lower weight of attention is not carried into the page
 
 
 def embed(view: str, data: Mapping[str, Any]) -> HTML:
-    """Data for a view of the figure above.
-
-    Text of any kind may be in the data: nothing of it can end the element or begin another.
-
-    `data`: Fit for JSON; no NaN.
-    """
+    """Data for a view of the figure above. Text of any kind may be in the data: nothing of it can
+    end the element or begin another.
+    `data`: Fit for JSON; no NaN."""
     text = json.dumps({"view": view, **data}, allow_nan=False, separators=(",", ":"))
     for sign in "<>&":
         text = text.replace(sign, f"\\u{ord(sign):04x}")
@@ -48,10 +45,8 @@ def embed(view: str, data: Mapping[str, Any]) -> HTML:
 
 
 def head_map(scores: HeadScores, tau: float) -> HTML:
-    """Data for the view of `figures.head_figures.head_map`: scores, and a slider for tau.
-
-    `reach` says for each step of the slider how many heads reach it, with a 95 % interval.
-    """
+    """Data for the view of `figures.head_figures.head_map`: scores, and a slider for tau. `reach`
+    says for each step of the slider how many heads reach it, with a 95 % interval."""
     highest = max(scores.mean.max(), tau)
     colours = mpl.colormaps[SEQUENTIAL]
     taus = np.arange(STEPS + 1) / STEPS

@@ -73,11 +73,9 @@ def ranking(scores: HeadScores, key_heads: int) -> list[KeyHead]:
 def conditions_of(
     rankings: dict[str, list[KeyHead]], shape: tuple[int, int], config: MemoryConfig, needle: int
 ) -> list[tuple[str, str, float, list[KeyHead]]]:
-    """Return score, policy, share and key heads of each condition for a needle.
-
-    Controls have none of the key heads that they are compared with; where too few others are left,
-    there is no control.
-    """
+    """Return score, policy, share and key heads of each condition for a needle. Controls have none
+    of the key heads that they are compared with; where too few others are left, there is no
+    control."""
     rows: list[tuple[str, str, float, list[KeyHead]]] = [
         ("", WHOLE, 1.0, [*next(iter(rankings.values()))]), ("", NONE, 0.0, [])]
     total = shape[0] * shape[1]
@@ -99,10 +97,8 @@ def memory_needles(
     lm: LanguageModel, config: MemoryConfig, *, journal: Path | None = None
 ) -> pd.DataFrame:
     """Ask for needles under every condition; a stopped run goes on case by case.
-
     Columns: `score`, `policy`, `share` (of the key heads), `length`, `needle`, `success`, `kept`
-    (bytes of the cache after the answer, as a share of a full one), `response`.
-    """
+    (bytes of the cache after the answer, as a share of a full one), `response`."""
     key_heads = lm.model.config.num_key_value_heads
     rankings = {name: ranking(
         detect_stored(lm, config.detect.changed({"score": name}))[0], key_heads)

@@ -43,12 +43,10 @@ def train_on_one_pair(
     beta: float,
 ) -> pd.DataFrame:
     """Take a few plain gradient steps of Equation 5 on the first pair, with a copy of the model.
-
     `encoded`: `prompt_ids`, `chosen_ids`, `rejected_ids`, as from
     `rmutils.training.encoding.encode`.
     Result: A row per step, 0 being the model before training: `chosen` and `rejected`, the
-    log-probabilities of both answers in nats; `margin`, the argument of the sigmoid; `loss`.
-    """
+    log-probabilities of both answers in nats; `margin`, the argument of the sigmoid; `loss`."""
     prompt, chosen, rejected = (encoded[f"{name}_ids"][0] for name in (
         "prompt", "chosen", "rejected"))
     model = deepcopy(lm.model).requires_grad_(True)
@@ -139,9 +137,7 @@ def _arrow(axes: Axes, start: tuple[float, float], end: tuple[float, float]) -> 
 def attention_over_haystack(case: NiahCase, rows: np.ndarray, prompt: Sequence[str],
                             written: Sequence[str]) -> Figure:
     """Draw one head's attention while it answers: over the whole prompt, and close to the needle.
-
-    `rows`: (T, tokens seen): a row of attention for each token of the answer.
-    """
+    `rows`: (T, tokens seen): a row of attention for each token of the answer."""
     start, end = case.needle_span
     first, last = max(0, start - AROUND), min(len(prompt), end + AROUND)
     figure = Figure(figsize=(WIDTH, 1.7 + 0.21 * len(written)), layout="constrained")

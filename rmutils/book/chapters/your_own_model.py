@@ -64,9 +64,7 @@ class Forecast:
 
 def forecast(known: pd.DataFrame, sparsity: tuple[float, float, float]) -> Forecast:
     """Predict the gain on a model.
-
-    `known`: `model`, `sparsity`, `gain` of models of one kind; rows without either do not count.
-    """
+    `known`: `model`, `sparsity`, `gain` of models of one kind; rows without either do not count."""
     known = known.reindex(columns=["model", "sparsity", "gain"]).dropna()
     if len(known) < 3:
         return Forecast(known, None, np.nan, np.nan, np.nan, (TOO_FEW,))
@@ -78,12 +76,10 @@ def forecast(known: pd.DataFrame, sparsity: tuple[float, float, float]) -> Forec
 
 
 def conditions(line: Line, sparsity: float) -> dict[str, bool]:
-    """Return the conditions of a forecast at some sparsity, and whether they are met.
-
-    There must be `FEWEST` models; the interval of the slope must exclude zero; the line through the
-    others must predict a left-out model better, on average, than their mean gain does; and the
-    sparsity must lie within that of the models.
-    """
+    """Return the conditions of a forecast at some sparsity, and whether they are met. There must be
+    `FEWEST` models; the interval of the slope must exclude zero; the line through the others must
+    predict a left-out model better, on average, than their mean gain does; and the sparsity must
+    lie within that of the models."""
     error, error_of_mean = line.errors()
     return {TOO_FEW: len(line.x) >= FEWEST,
             NO_SLOPE: not line.slope.low <= 0 <= line.slope.high,
@@ -154,8 +150,7 @@ def curves(own: OwnModel) -> dict[str, pd.DataFrame]:
 
 def fitted(config: OwnModelConfig, lm: LanguageModel) -> OwnModelConfig:
     """Without lengths that the window has no room for, and counts that are above the number of
-    heads.
-    """
+    heads."""
     room = lm.window - config.detect.max_new_tokens
     lengths = [length for length in config.detect.lengths if length <= room]
     if not lengths:

@@ -110,9 +110,8 @@ class Claim(Config):
 @dataclass(frozen=True)
 class Part:
     """A part of a claim, and its effect; None if its result is not stored, as `note` says.
-
-    `sentence` says the effect with units, `scale` times as large; `{effect}` stands for the number.
-    """
+    `sentence` says the effect with units, `scale` times as large; `{effect}` stands for the
+    number."""
 
     measure: Measure
     of: tuple[str | int, ...]
@@ -249,15 +248,13 @@ def claim_table(judged: Sequence[Judged]) -> pd.DataFrame:
 
 def part_table(judged: Sequence[Judged]) -> pd.DataFrame:
     """A row per part of a claim whose result is stored.
-
     Columns: `id`, `quantity`, `of`, `claimed`, `claimed_in_units` (of the sentence), `value`,
     `low`, `high` (95 %), `unit`, `clusters`, `p` (of the direction, corrected; NaN if the part has
     no say), `verdict`, `decides` (False: only shown beside), `telling` (True for the part that says
     most), `size_excluded`, `smallest` (the smallest difference from a bound that would likely have
     been detected), `over` (what it is an average of, and other things to know), `blocked` (why it
     has no say), `sentence` (with `{effect}` for the number), `scale` (to the units of the
-    sentence), `artifacts`.
-    """
+    sentence), `artifacts`."""
     rows = [{"id": j.claim.id, "quantity": part.measure.quantity,
              "of": ", ".join(map(str, part.of)), "claimed": part.measure.words,
              "claimed_in_units": part.measure.words_in_units(part.scale),

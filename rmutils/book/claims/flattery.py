@@ -22,12 +22,10 @@ Array = npt.NDArray[np.float64]
 
 def flattery(samples: pd.DataFrame, sizes: Sequence[int], halves: int) -> pd.DataFrame:
     """Choose the best of some settings by half of the texts, again and again.
-
     `samples`: `seed` (the setting), and the columns of `samples_of`.
-
     Columns: `settings` (how many), `shown` (points of the chosen one above the mean of its rivals,
-    on the texts that chose it), `real` (the same on the other texts), `flattery` (the difference).
-    """
+    on the texts that chose it), `real` (the same on the other texts), `flattery` (the
+    difference)."""
     texts = samples.assign(dataset=samples["cluster"].str.rpartition(" ")[0])
     table = texts.groupby(["stratum", "dataset", "length", "cluster", "seed"], sort=False)[
         "score"].agg(["sum", "count"]).unstack("seed")

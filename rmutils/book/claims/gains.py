@@ -28,16 +28,13 @@ ONE = Printed.exact(1)
 
 
 def score_gains() -> pd.DataFrame:
-    """The gain of the mean score of Llama 3.1, shared out between masked and other heads.
-
-    The section gives gains, but not what the masked heads had before. That is taken from the
-    authors' published scores: their highest heads, as many as were masked.
-
+    """The gain of the mean score of Llama 3.1, shared out between masked and other heads. The
+    section gives gains, but not what the masked heads had before. That is taken from the authors'
+    published scores: their highest heads, as many as were masked.
     Columns: `quantity`, `value`, `low`, `high` (the range that the printed digits leave open),
     `source`. The gain of the mean from both groups weights the gains of masked and other heads;
     shares are of what is added up over all heads; relative gains are shares of what was there
-    before.
-    """
+    before."""
     rows = [(name, *map(float, (n.value, n.low, n.high)), source)
             for name, n, source in _quantities("Llama-3.1-8B-Instruct")]
     return pd.DataFrame(rows, columns=["quantity", "value", "low", "high", "source"])
@@ -71,17 +68,15 @@ TABLE = 6
 
 
 def general_gains(source: str = "en") -> pd.DataFrame:
-    """Changes by RetMask in the paper's benchmarks, in points of 0 to 100.
-
-    The table has no intervals. As a yardstick, `chance` is half a 95 % interval of the gain under
-    the assumption that each question is a coin of its own that falls right with the printed share,
-    before and after independently of one another. The same questions were asked both times, which
-    makes chance smaller; a single training, sampled answers or answers that are found differently
-    in a response make it larger.
-
+    """Changes by RetMask in the paper's benchmarks, in points of 0 to 100. The table has no
+    intervals. As a yardstick, `chance` is half a 95 % interval of the gain under the assumption
+    that each question is a coin of its own that falls right with the printed share, before and
+    after independently of one another. The same questions were asked both times, which makes chance
+    smaller; a single training, sampled answers or answers that are found differently in a response
+    make it larger.
     Columns: `model`, `benchmark`, `before`, `after`, `gain`, `low` and `high` (what the printed
-    digits leave open), `questions` and `chance` (missing for MT-Bench, whose marks are no shares).
-    """
+    digits leave open), `questions` and `chance` (missing for MT-Bench, whose marks are no
+    shares)."""
     cells = {(r["group"], r["column"], r["row"]): Printed.read(r["value"]) * 100
              for r in read_records(TABLES)
              if (r["source"], r["table"]) == (source, str(TABLE))}
@@ -109,11 +104,9 @@ GAIN_TABLES = (1, 4)
 
 def sparsity_gains(statistic: str = "gini") -> pd.DataFrame:
     """Sparsity of the published retrieval scores, and the printed gain by RetMask.
-
     Columns: `model`, `sparsity`, with `sparsity_low` and `sparsity_high` (over runs; missing where
     no scores are published), `gain` (mean over the input lengths of Tables 1 and 4, English
-    edition; one training each, so no interval).
-    """
+    edition; one training each, so no interval)."""
     tables = load_tables()
     rows = tables[(tables["source"] == "en") & tables["table"].isin(GAIN_TABLES)
                   & tables["row"].isin(["Before", "RetMask"])]

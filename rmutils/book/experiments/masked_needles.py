@@ -105,12 +105,10 @@ def spared_by_controls(
 
 
 def maskings_of(scores: Mapping[str, HeadScores], config: MaskedNeedlesConfig) -> pd.DataFrame:
-    """Return all maskings of a configuration: the table `MaskedNeedles.maskings`.
-
-    Controls have none of the heads that they are compared with, and none whose copy score reaches
-    `tau`. Where too few others are left in the whole model, the latter are allowed, and where there
-    are too few even so, there is no control.
-    """
+    """Return all maskings of a configuration: the table `MaskedNeedles.maskings`. Controls have
+    none of the heads that they are compared with, and none whose copy score reaches `tau`. Where
+    too few others are left in the whole model, the latter are allowed, and where there are too few
+    even so, there is no control."""
     copy = scores[COPY]
     reached, total = copy.ranking()[: count_at(copy, config.tau)], copy.mean.size
     counts = {*config.counts, *(round(share * total) for share in config.shares),

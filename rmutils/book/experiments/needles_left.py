@@ -68,10 +68,8 @@ def stored(part: str) -> Stored:
 
 def shares_found(answers: pd.DataFrame) -> pd.DataFrame:
     """Return the share of needles found under each policy and number of masked heads.
-
     Columns: `model`, `set`, `length`, `position`, `score`, `policy`, `count`, `value`, `low`,
-    `high` (95 %, over needles and draws), `needles`, `draws`.
-    """
+    `high` (95 %, over needles and draws), `needles`, `draws`."""
     rows = []
     for key, part in answers.groupby([*PLACE, "score", "policy", "count"], sort=False):
         table = _by_needle(part)
@@ -89,12 +87,10 @@ def _by_needle(part: pd.DataFrame) -> np.ndarray:
 
 def compare_controls(answers: pd.DataFrame, control: str = MATCHED) -> pd.DataFrame:
     """Compare top heads with as many others, needle by needle.
-
     Columns: `model`, `set`, `length`, `position`, `score`, `count`; `whole`, `top`, `control`
     (shares of needles found), `difference`, `low`, `high` (control minus top heads, 95 % over
     needles and draws), `p` (sign flips of needles), `draws`, `readable` (the whole model finds a
-    third), `crossed_low`, `crossed_high` (`crossed_interval`, decided after the plan).
-    """
+    third), `crossed_low`, `crossed_high` (`crossed_interval`, decided after the plan)."""
     rows = []
     keys = [*PLACE, "score", "count"]
     tops = dict(iter(answers[answers["policy"] == TOP].groupby(keys)))
@@ -113,10 +109,8 @@ def compare_controls(answers: pd.DataFrame, control: str = MATCHED) -> pd.DataFr
 
 def decided(table: pd.DataFrame, compared: int) -> pd.DataFrame:
     """Add `p_holm`, over so many comparisons, and `shown`: 1 shown, -1 against, 0 undecided.
-
     Comparisons that are missing, or cannot be read, count as p = 1: no verdict can be lost when
-    they come.
-    """
+    they come."""
     p = table["p"].where(table["readable"], 1.0)
     corrected = holm(p, compared)
     clear = table["readable"] & (corrected < 1 - LEVEL)
@@ -126,9 +120,7 @@ def decided(table: pd.DataFrame, compared: int) -> pd.DataFrame:
 
 def primary(answers: pd.DataFrame, plan: Plan, heads: Mapping[str, int]) -> pd.DataFrame:
     """Apply the plan's rule for masking: at 12 % of the heads, newest position, 1,024 tokens.
-
-    Result: Rows of `compare_controls`, one for each model, with `p_holm` and `shown`.
-    """
+    Result: Rows of `compare_controls`, one for each model, with `p_holm` and `shown`."""
     table = compare_controls(by_copy(answers, plan))
     wanted = table["model"].map(lambda model: round(PRIMARY_SHARE * heads[model]))
     return decided(table[table["count"] == wanted].reset_index(drop=True),
@@ -161,10 +153,8 @@ def by_set(answers: pd.DataFrame, models: int) -> pd.DataFrame:
 
 def compare_scores(answers: pd.DataFrame) -> pd.DataFrame:
     """Compare the top heads by copy score with those by each other score, on the same needles.
-
     Columns: `model`, `length`, `score`, `difference`, `low`, `high` (share of needles found without
-    the heads by the other score, minus that without the heads by copy score), `p`.
-    """
+    the heads by the other score, minus that without the heads by copy score), `p`."""
     rows = []
     tops = answers[answers["policy"] == TOP]
     for (model, length), part in tops.groupby(["model", "length"], sort=False):
@@ -179,11 +169,9 @@ def compare_scores(answers: pd.DataFrame) -> pd.DataFrame:
 
 def halving(answers: pd.DataFrame, heads: Mapping[str, int]) -> pd.DataFrame:
     """Return how many top heads halve the share of needles that the whole model finds.
-
     Columns: `model`, `length`, `whole`, `count` (the smallest number tried without which at most
     half as many are found, NaN if there is none), `before` (the largest number tried below it),
-    `share` (`count` as a share of all heads).
-    """
+    `share` (`count` as a share of all heads)."""
     rows = []
     for (model, length), own in by_copy(answers).groupby(["model", "length"], sort=False):
         whole = own.loc[own["policy"] == WHOLE, "success"].mean()
@@ -198,9 +186,7 @@ def halving(answers: pd.DataFrame, heads: Mapping[str, int]) -> pd.DataFrame:
 
 def displaced(results: Mapping[str, MaskedNeedles]) -> pd.DataFrame:
     """Return how many heads of the same-layer controls come from a neighbouring layer, on average.
-
-    Columns: `model`, `score`, `count`, `displaced`.
-    """
+    Columns: `model`, `score`, `count`, `displaced`."""
     parts = [result.maskings[result.maskings["policy"] == MATCHED].groupby(
         ["score", "count"], sort=False)["displaced"].mean().reset_index().assign(model=model)
         for model, result in results.items()]

@@ -106,10 +106,8 @@ class RetMaskExperiment(Experiment[Run, RetMaskRun]):
 def retrain(
     model: str, run: RetMaskRun, compute_backend: ComputeBackend = ComputeBackend()
 ) -> Artifact:
-    """Repeat the training of a stored run from its pairs, where its weights are not stored.
-
-    Weights are too large to ship, but the pairs are there.
-    """
+    """Repeat the training of a stored run from its pairs, where its weights are not stored. Weights
+    are too large to ship, but the pairs are there."""
     config = RetMaskConfig.from_identity(run.artifact.manifest["config"])
     return RetMaskSteps(model, config, compute_backend).train(run.pairs)[1]
 
@@ -132,12 +130,9 @@ def find_snapshot(
     name: str, recipe: TeachingRecipe, home: Path, detect: DetectConfig, *, every: int,
     found: tuple[float, float],
 ) -> tuple[Path, int]:
-    """Train until a look finds a share of the needles in a range; return the folder and the step.
-
-    A training that was stopped goes on, with the first look that it has not passed yet.
-
-    `found`: (float, float), The range, from 0 to 1.
-    """
+    """Train until a look finds a share of the needles in a range; return the folder and the step. A
+    training that was stopped goes on, with the first look that it has not passed yet.
+    `found`: (float, float), The range, from 0 to 1."""
     for step in range(every, recipe.steps, every):
         if step < steps_taken(home):
             continue

@@ -79,9 +79,7 @@ def masking(plan: Plan, model: str) -> MaskedNeedlesConfig:
 
 def kinds(plan: Plan, model: str) -> dict[str, MaskedNeedlesConfig]:
     """Return the maskings of the third part: of the sets in English, and of those in Japanese.
-
-    Heads are the highest on `facts-literal` in the grid of this part.
-    """
+    Heads are the highest on `facts-literal` in the grid of this part."""
     p = plan.content
     english = masking(plan, model).changed({
         "detect": kind_detections(plan)[LITERAL], "counts": (), "shares": (0.05,),

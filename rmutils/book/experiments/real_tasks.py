@@ -133,10 +133,8 @@ class States:
 
     def effects(self) -> pd.DataFrame:
         """Return the planned comparisons.
-
         Columns: `what` ("same layers minus top heads", the primary one; "top heads minus whole",
-        "same layers minus whole"), `of` ("mean", or a data set), `value`, `low`, `high`, `p`.
-        """
+        "same layers minus whole"), `of` ("mean", or a data set), `value`, `low`, `high`, `p`."""
         rows = []
         for one, other in ((CONTROL, TOP), (TOP, WHOLE), (CONTROL, WHOLE)):
             for name in ("mean", *self.answers[WHOLE][self.stratum].unique()):

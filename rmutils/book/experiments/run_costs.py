@@ -233,10 +233,8 @@ BYTES = 2
 
 def step(sizes: Sizes, gpu: Gpu, tokens: int, kept: float = 1, filtered: int = 0) -> pd.Series:
     """Return the bounds of one step for a single text.
-
     Result: `memory` and `arithmetic` (seconds), `bound` (the larger), `held` (bytes of what is kept
-    of the text).
-    """
+    of the text)."""
     seen, first = round(kept * tokens), sizes.layers - filtered
     cached = first * sizes.key_values * tokens
     hidden = sizes.hidden * tokens if filtered else 0
@@ -253,10 +251,8 @@ def step(sizes: Sizes, gpu: Gpu, tokens: int, kept: float = 1, filtered: int = 0
 
 def roofline(lengths: Iterable[int], shares: Iterable[float]) -> pd.DataFrame:
     """Llama 3.1 8B on an H100: `step` at lengths and shares of tokens, beside the plain step.
-
     Columns: `tokens`, `kept`, the columns of `step`, and `times` and `held_share`: bound and bytes
-    as multiples of the plain step's.
-    """
+    as multiples of the plain step's."""
     rows = []
     for tokens in lengths:
         plain = step(LLAMA_8B, H100, tokens)

@@ -74,9 +74,8 @@ def by_heart_samples(count: int, seed: str) -> list[Sample]:
 
 def ask(lm: LanguageModel, questions: Sequence[Question], max_new_tokens: int) -> pd.DataFrame:
     """Greedy answers and whether they are right.
-
-    Columns: `task`, `sample` (number within the task), `cluster`, `correct` (0 or 1), `response`.
-    """
+    Columns: `task`, `sample` (number within the task), `cluster`, `correct` (0 or 1),
+    `response`."""
     rows = []
     for short in (False, True):  # in one batch, short prompts are padded to the length of long ones
         part = [q for q in questions if (q.task == BY_HEART) == short]
@@ -90,10 +89,8 @@ def ask(lm: LanguageModel, questions: Sequence[Question], max_new_tokens: int) -
 
 def read_on(lm: LanguageModel, count: int) -> pd.DataFrame:
     """Next words of plain text, which takes neither a long context nor reasoning.
-
     Result: As from `ask`, a row per passage of a haystack; `correct` is the share of tokens that
-    the model expects most.
-    """
+    the model expects most."""
     texts, turn = passages(lm, count, PASSAGE)
     shares = next_words_right(lm, texts, turn + KNOWN_TOKENS)
     return pd.DataFrame({"task": NEXT_WORDS, "sample": range(count), "cluster": range(count),
@@ -110,10 +107,8 @@ def screen(
     lm: LanguageModel, samples: Mapping[str, Sequence[Sample]], max_new_tokens: int
 ) -> pd.DataFrame:
     """Which tasks a model can do at all: those that are surely better than chance (`_above`).
-
     Columns: `task`, `samples` (how many), `value` (share of right answers) with `low` and `high`,
-    `chance`, `within_reach`.
-    """
+    `chance`, `within_reach`."""
     rows = []
     for name, of_task in samples.items():
         right = ask(lm, sample_questions(lm, name, of_task), max_new_tokens)["correct"]
@@ -125,11 +120,9 @@ def screen(
 
 
 def _above(right: pd.Series, chance: float) -> bool:
-    """Return whether 95 % of the means of resampled answers lie above chance.
-
-    They are not spread as those of an interval are: with the five samples of a task, no model
-    would get past a single error.
-    """
+    """Return whether 95 % of the means of resampled answers lie above chance. They are not spread
+    as those of an interval are: with the five samples of a task, no model would get past a single
+    error."""
     value, *drawn = draws(right)
     spread = expansion(len(right)) if len(right) > 1 else 1
     lowest = np.quantile(value + (np.array(drawn) - value) / spread, 0.025)

@@ -26,10 +26,8 @@ from rmutils.models import LanguageModel
 
 
 class DocumentsConfig(Config):
-    """Questions to several documents, of which one holds the answer.
-
-    Each question is asked once for each place of that document; nothing else changes.
-    """
+    """Questions to several documents, of which one holds the answer. Each question is asked once
+    for each place of that document; nothing else changes."""
 
     lengths: Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(min_length=1)] = (512,)
     """Tokens of prompt and answer together."""
@@ -76,10 +74,8 @@ def needle_questions(lm: LanguageModel, grid: DetectConfig) -> Questions:
 
 def document_questions(lm: LanguageModel, config: DocumentsConfig) -> Questions:
     """Questions in the words of the teaching models' task, in the chat template where there is one.
-
     Liu et al. give no demonstrations either. Column of the result: `correct` (the value stands in
-    the answer).
-    """
+    the answer)."""
     check_window(lm, max(config.lengths))
     found = [_asked(lm, length, i, place, question) for length in config.lengths
              for i, moved in enumerate(islice(document_questions_at(

@@ -24,12 +24,9 @@ def forest(
     sharex: bool = False,
 ) -> Figure:
     """Draw comparisons as dots with 95 % intervals, grouped, coloured by where the interval lies.
-
     With one panel, the numbers stand at the right.
-
     `table`: `low`, `high`, NaN where there is no interval, and the columns named below. Labels,
-    groups and panels keep the order in which they come.
-    """
+    groups and panels keep the order in which they come."""
     table = pd.DataFrame({
         "label": table[label], "value": table[value], "low": table["low"], "high": table["high"],
         "group": table[group] if group else "", "panel": table[panel] if panel else ""})

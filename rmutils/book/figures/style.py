@@ -87,12 +87,10 @@ def use_style() -> None:
 
 
 def to_svg(figure: Figure) -> str:
-    """The figure as SVG that looks right on a light page and on a dark one.
-
-    Within an SVG picture, `prefers-color-scheme` is the `color-scheme` of the page around it, which
-    the theme's switch sets. Where a browser asks the reader's system instead, the figure may differ
-    from the page, but is readable: its ground changes with its ink.
-    """
+    """The figure as SVG that looks right on a light page and on a dark one. Within an SVG picture,
+    `prefers-color-scheme` is the `color-scheme` of the page around it, which the theme's switch
+    sets. Where a browser asks the reader's system instead, the figure may differ from the page, but
+    is readable: its ground changes with its ink."""
     rules = [f"#patch_1 > path {{ fill: {DARK_PAPER} !important }}",  # the ground of the figure
              *(f'[style*="{what}: {light.lower()}"] {{ {what}: {dark} !important }}'
                for light, dark in ON_DARK.items() for what in ("fill", "stroke"))]

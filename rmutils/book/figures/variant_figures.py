@@ -29,10 +29,8 @@ COLUMNS = 4
 
 def places(table: pd.DataFrame, base: str, xlabel: str, ylabel: str) -> Figure:
     """A panel per variant: shares by place, beside those of the plain model.
-
     `table`: `variant`, `place`, `value`, `low`, `high`, as from
-    `rmutils.book.experiments.under_variants.levels`. Bars are 95 % intervals.
-    """
+    `rmutils.book.experiments.under_variants.levels`. Bars are 95 % intervals."""
     names = [name for name in table["variant"].unique() if name != base]
     rows = -(-len(names) // COLUMNS)
     figure = Figure(figsize=(WIDTH, 0.8 + 1.45 * rows))
@@ -92,10 +90,8 @@ def sweep(
     spot: tuple[float, float] | None = None,
 ) -> Figure:
     """A panel per measure over one setting of a variant.
-
     `measures`: Label -> `x` (above 0), `value`, `low`, `high`. Bars are 95 % intervals. A measure
-    whose values exceed 1 is drawn on a logarithmic axis.
-    """
+    whose values exceed 1 is drawn on a logarithmic axis."""
     figure = Figure(figsize=(WIDTH, 0.7 + 1.45 * len(measures)))
     panels = figure.subplots(len(measures), 1, sharex=True, squeeze=False)[:, 0]
     for axes, (name, part) in zip(panels, measures.items(), strict=True):
@@ -139,10 +135,8 @@ def panels(
     columns: int = 1, base_label: str = "plain", sharex: bool = True,
 ) -> Figure:
     """A panel per measure, a line per method.
-
     `measures`: Label -> `line` (its name), `x`, `value`, `low`, `high`. Bars are 95 % intervals;
-    none where they are NaN.
-    """
+    none where they are NaN."""
     rows = -(-len(measures) // columns)
     figure = Figure(figsize=(WIDTH, 0.9 + 1.7 * rows))
     grid = figure.subplots(rows, columns, sharex=sharex, squeeze=False)
@@ -189,12 +183,9 @@ def _draw(axes: Axes, part: pd.DataFrame, names: Sequence[str]) -> None:
 
 
 def maps(weights: np.ndarray, heads: Sequence[int], columns: int = 4) -> Figure:
-    """Attention maps of some heads of a layer, on one scale of colours.
-
-    They alone are pixels within the SVG: a shape for each weight would be megabytes.
-
-    `weights`: (heads, rows, columns): 0 to 1.
-    """
+    """Attention maps of some heads of a layer, on one scale of colours. They alone are pixels
+    within the SVG: a shape for each weight would be megabytes.
+    `weights`: (heads, rows, columns): 0 to 1."""
     rows, columns = -(-len(heads) // columns), min(columns, len(heads))
     figure = Figure(figsize=(WIDTH, 0.3 + 6 / columns * rows))
     grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
@@ -216,10 +207,8 @@ def tokens_over_layers_and_time(
     scores: np.ndarray, chosen: np.ndarray, layer: int
 ) -> Figure:
     """Scores of tokens by layer, and the tokens that a layer chooses at each step.
-
     `scores`: (layers, tokens): 0 to 1.
-    `chosen`: (queries, keys): True where a token is chosen.
-    """
+    `chosen`: (queries, keys): True where a token is chosen."""
     figure = Figure(figsize=(WIDTH, 2.9))
     left, right = figure.subplots(1, 2)
     drawn = left.imshow(scores, cmap=SEQUENTIAL, norm=PowerNorm(FAINT, 0, 1), aspect="auto",

@@ -157,11 +157,9 @@ def carry_out(jobs: Plan, folder: Path, name: str, *, threads: int) -> None:
 
 
 def settle(jobs: Plan, folder: Path) -> None:
-    """Bring the records in line with what is stored, before anything runs.
-
-    A record whose result has gone goes, too. A result that is stored without a record, as those
-    that ship with the project, gets one; and so do all jobs that nothing is left to do for.
-    """
+    """Bring the records in line with what is stored, before anything runs. A record whose result
+    has gone goes, too. A result that is stored without a record, as those that ship with the
+    project, gets one; and so do all jobs that nothing is left to do for."""
     for name in jobs:
         path = record_of(folder, name)
         if path.exists():

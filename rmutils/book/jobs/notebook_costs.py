@@ -200,9 +200,7 @@ def estimate(
 
 def check(costs: Costs, values: Mapping[str, Any]) -> None:
     """Check that a run can be: its models exist, and their windows have room for its lengths.
-
-    Lengths of a part whose result ships are those of a large grid, which a chapter fits itself.
-    """
+    Lengths of a part whose result ships are those of a large grid, which a chapter fits itself."""
     for name in sorted(models_of(costs, values)):
         window = window_of(name)
         parts = [part for part in costs.parts if not part.shipped and name in map(

@@ -75,10 +75,8 @@ def smoke() -> Study:
 
 
 def embedded() -> Study:
-    """The trainings that the book shows, and how they are evaluated.
-
-    Sweeps, maps and other measurements of single chapters are made by their commands.
-    """
+    """The trainings that the book shows, and how they are evaluated. Sweeps, maps and other
+    measurements of single chapters are made by their commands."""
     runs, asked = {}, {}
     for model in MODELS:
         runs[model] = planned_runs(model)

@@ -189,12 +189,10 @@ class PaperEstimate:
 
     def beside_paper(self) -> pd.DataFrame:
         """A row for each step and model of which the paper tells hours.
-
         Columns: `step`, `model` (as printed), `paper`, `derived` and `floor` (hours; the floor is
         what the published rates allow if all of them is reached, and every text is in work at once
         that fits), `unit`, `place`, `as_printed`, `why`. Generation: both sides of RetMask on
-        LMSYS-Chat-1M, as also the training.
-        """
+        LMSYS-Chat-1M, as also the training."""
         told = load_text_numbers()
         told = told[(told["source"] == "en") & (told["place"] == "Appendix A")]
         rows, full = [], replace(self.pricing, rates=Rates(self.rates.machine, FULL))

@@ -87,10 +87,8 @@ def _why(log: str) -> str:
 
 def into_the_present(root: Path, *further: Path) -> None:
     """Give files from the future, which a clock that was set back leaves, the present time.
-
     Snakemake refuses what is older than what it was made from. Changes are found by content
-    (`rmutils.book.site.dependencies.content`), whatever the times say.
-    """
+    (`rmutils.book.site.dependencies.content`), whatever the times say."""
     now = time.time()
     folders = [root / "book", root / "notebooks", root / "data", paths.ROOT / "rmutils", *further]
     found = [path for folder in folders for path in folder.rglob("*")

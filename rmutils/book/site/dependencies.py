@@ -58,11 +58,10 @@ class Chapter:
 
 def chapters(root: Path, profile: str) -> list[Chapter]:
     """Return all notebooks of a project with the parameters that a profile gives them.
-
     `notebooks/profiles.yaml` maps profile -> notebook -> parameters; what is not mentioned there
     keeps the notebook's own default. A notebook names the data that it reads in its metadata:
-    `{"rmutils": {"data": ["data/paper/*.csv"]}}`, and may name other executed chapters in this way.
-    """
+    `{"rmutils": {"data": ["data/paper/*.csv"]}}`, and may name other executed chapters in this
+    way."""
     notebooks = sorted((root / "notebooks").glob("*.ipynb"))
     settings = _profile(root, profile)
     unknown = sorted(set(settings) - {n.stem for n in notebooks})
@@ -102,13 +101,10 @@ def _imported(node: ast.AST) -> Iterator[str]:
 
 
 def modules(names: Iterable[str]) -> set[str]:
-    """Return all modules that run when some are imported, those included.
-
-    Imports within functions count. So do modules that are named in quotes, because they are
-    imported when they are needed (`importlib`, registries) or run in processes of their own. Those
-    that a package names in this way count only where something is imported from the package, not
-    where one of its modules is.
-    """
+    """Return all modules that run when some are imported, those included. Imports within functions
+    count. So do modules that are named in quotes, because they are imported when they are needed
+    (`importlib`, registries) or run in processes of their own. Those that a package names in this
+    way count only where something is imported from the package, not where one of its modules is."""
     ran: set[str] = set()
     named: set[str] = set()
     waiting = [(name, True) for name in names]
@@ -198,11 +194,9 @@ def _shown(source: str) -> list[str]:
 
 
 def content(root: Path, files: Iterable[str]) -> str:
-    """Return one hash for the content of files, but for those that other steps make.
-
-    Snakemake alone looks only at files that are newer than what was made from them. With this, a
-    change is seen also where a clock was set back.
-    """
+    """Return one hash for the content of files, but for those that other steps make. Snakemake
+    alone looks only at files that are newer than what was made from them. With this, a change is
+    seen also where a clock was set back."""
     return digest([[file, _hash(root / file)] for file in files
                    if not file.startswith("book/chapters/")])
 

@@ -106,10 +106,8 @@ class Run:
 
 
 def files(root: Path) -> list[Path]:
-    """Return the notebooks of finished runs, not of those that failed or were interrupted.
-
-    A run of the reader's replaces one of the same name that ships.
-    """
+    """Return the notebooks of finished runs, not of those that failed or were interrupted. A run of
+    the reader's replaces one of the same name that ships."""
     found = {}
     for folder in (root / SHIPPED, root / "book" / "runs"):
         found |= {(f.parent.name, f.stem): f for f in folder.glob("*/*.ipynb")
@@ -147,11 +145,9 @@ def headings(cell: NotebookNode) -> Iterator[tuple[int, str]]:
 
 
 def compared(run: NotebookNode, default: NotebookNode | None) -> list[NotebookNode]:
-    """Cells that show a run beside the default; without a default the run alone.
-
-    Outputs belong together if their cells have the same id. A pair without any difference is shown
-    once and folded away.
-    """
+    """Cells that show a run beside the default; without a default the run alone. Outputs belong
+    together if their cells have the same id. A pair without any difference is shown once and folded
+    away."""
     usual = {cell.id: shown(cell) for cell in default.cells} if default else None
     made, waiting = [], {}
     for cell in run.cells:
@@ -168,11 +164,8 @@ def compared(run: NotebookNode, default: NotebookNode | None) -> list[NotebookNo
 
 
 def shown(cell: NotebookNode) -> list[NotebookNode]:
-    """Return the outputs of a cell that a reader sees.
-
-    Left out are warnings, which name files of a machine, and interactive views, which have no room
-    side by side.
-    """
+    """Return the outputs of a cell that a reader sees. Left out are warnings, which name files of a
+    machine, and interactive views, which have no room side by side."""
     removed = {"remove-output", "remove-cell"} & {*cell.metadata.get("tags", [])}
     if cell.cell_type != "code" or removed:
         return []

@@ -40,21 +40,16 @@ NO_START = ("Kernel didn't respond", "Kernel died before replying")
 
 
 class ThisPython(AsyncKernelManager):
-    """Starts ipykernel with the running interpreter.
-
-    A kernel named `python3` that the reader registered earlier, of another environment perhaps,
-    must not be what runs the book.
-    """
+    """Starts ipykernel with the running interpreter. A kernel named `python3` that the reader
+    registered earlier, of another environment perhaps, must not be what runs the book."""
 
     transport_encryption = "auto"  # Else the kernel warns that its local port is not encrypted.
 
     @property
     def kernel_spec(self) -> KernelSpec:
-        """The specification that ipykernel writes for `sys.executable`.
-
-        Without the history of what was typed: it is not typed, and its one database per user can
-        hold up kernels that start side by side, or for ever on some network file systems.
-        """
+        """The specification that ipykernel writes for `sys.executable`. Without the history of what
+        was typed: it is not typed, and its one database per user can hold up kernels that start
+        side by side, or for ever on some network file systems."""
         return KernelSpec(resource_dir="", **get_kernel_dict(
             ["--HistoryManager.enabled=False"]))
 
@@ -66,12 +61,10 @@ class NotebookFailed(Exception):
 def run_notebook(
     notebook: Path, output: Path, parameters: Mapping[str, Any], *, progress: bool = False
 ) -> nbformat.NotebookNode:
-    """Run a notebook from top to bottom with this very interpreter; write the executed copy.
-
-    The copy appears under its name only when it is whole. Its metadata (`rmutils`) says what
-    was run: all parameters with their values, start (UTC), seconds, processor seconds
-    and peak memory in bytes.
-    """
+    """Run a notebook from top to bottom with this very interpreter; write the executed copy. The
+    copy appears under its name only when it is whole. Its metadata (`rmutils`) says what was run:
+    all parameters with their values, start (UTC), seconds, processor seconds and peak memory in
+    bytes."""
     checked = check_parameters(notebook, parameters)
     partial = output.parent / ".partial" / output.name
     elsewhere = ("say where the copy shall go: "
@@ -205,10 +198,8 @@ summary {{ color: #4d5966; }}
 
 def write_page(executed: Path) -> Path:
     """Write one HTML file, which needs nothing else, beside an executed notebook; return its path.
-
     It is no page of the book: of MyST's directives only the titles stay, formulas are LaTeX, and
-    there are no solutions.
-    """
+    there are no solutions."""
     notebook = nbformat.read(executed, as_version=4)
     run = notebook.metadata["rmutils"]
     given = ", ".join(f"{name} = {run['parameters'][name]!r}" for name in run["changed"])

@@ -44,11 +44,9 @@ class Parameter:
     comment: str
 
     def parse(self, value: Any) -> Any:
-        """The value as the notebook's type, in JSON-able form.
-
-        Text is read as on a command line: `0.05`, `true`, `null`, `256,512` or `[256, 512]`.
-        Any other value must have the type already.
-        """
+        """The value as the notebook's type, in JSON-able form. Text is read as on a command line:
+        `0.05`, `true`, `null`, `256,512` or `[256, 512]`. Any other value must have the type
+        already."""
         adapter = TypeAdapter(self.type, config=ConfigDict(allow_inf_nan=False))
         if not isinstance(value, str):
             return adapter.dump_python(adapter.validate_python(value, strict=True), mode="json")
@@ -165,10 +163,8 @@ def check_parameters(notebook: Path, values: Mapping[str, Any]) -> dict[str, Any
 
 def from_folder(notebook: Path, values: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """Return checked values with the files and folders that they name in `folder` made absolute.
-
     Notebooks run in their own folder; a person means the folder of the shell. A model's registered
-    name stays a name, whatever lies beside it.
-    """
+    name stays a name, whatever lies beside it."""
     declared = read_parameters(notebook)
 
     from rmutils.models.known_models import REGISTRY  # torch: builds of the book do without

@@ -191,10 +191,8 @@ def _words(lm: LanguageModel) -> list[str] | None:
 
 
 def as_gguf(lm: LanguageModel) -> bytes:
-    """A Llama with tied embeddings as a GGUF file in float32.
-
-    As llama.cpp has it: the two numbers of a rotary pair stand beside each other.
-    """
+    """A Llama with tied embeddings as a GGUF file in float32. As llama.cpp has it: the two numbers
+    of a rotary pair stand beside each other."""
     import gguf
 
     config = lm.model.config

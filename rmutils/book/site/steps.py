@@ -62,12 +62,10 @@ def chapter(notebook: Path, output: Path, parameters: str) -> None:
 
 @app.command()
 def pages() -> None:
-    """Turn chapters and pages into HTML; any warning of Sphinx is an error.
-
-    The HTML is built from scratch each time (a build of the changed pages alone would not repeat
-    the warnings of the others) and takes the place of the old one when it is whole. It is made
-    from a copy of the book, to which the pages of runs are added.
-    """
+    """Turn chapters and pages into HTML; any warning of Sphinx is an error. The HTML is built from
+    scratch each time (a build of the changed pages alone would not repeat the warnings of the
+    others) and takes the place of the old one when it is whole. It is made from a copy of the book,
+    to which the pages of runs are added."""
     end_with_build()
     started = time.monotonic()
     say("pages ...")
@@ -121,11 +119,9 @@ def _sphinx(source: Path, fresh: Path) -> None:
 
 @app.command()
 def sphinx(source: Path, fresh: Path) -> None:
-    """Write `_build/html` of a folder by Sphinx, with a process for each core.
-
-    Jupyter Book's own command takes one process. Its settings are read by its own function, so the
-    pages are the same. A warning is an error.
-    """
+    """Write `_build/html` of a folder by Sphinx, with a process for each core. Jupyter Book's own
+    command takes one process. Its settings are read by its own function, so the pages are the same.
+    A warning is an error."""
     from jupyter_book.sphinx import build_sphinx
 
     source, fresh = source.absolute(), fresh.absolute()

@@ -65,11 +65,9 @@ def _pip(*words: str | Path) -> str:
 
 
 def download(lock: Path, wheels: Path) -> None:
-    """Bring the wheels of this system, each file checked against the lock; build what has none.
-
-    Not in the lock are torch, whose build is the installed one, and the GPU libraries that it
-    brought.
-    """
+    """Bring the wheels of this system, each file checked against the lock; build what has none. Not
+    in the lock are torch, whose build is the installed one, and the GPU libraries that it
+    brought."""
     told = _pip("wheel", "--quiet", "--no-deps", "--no-build-isolation", "--require-hashes",
                 "--wheel-dir", wheels, "--requirement", lock)
     known = {*locked(lock), "rmutils"}

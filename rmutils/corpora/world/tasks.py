@@ -131,14 +131,11 @@ SETS = ("needles", "reworded", "plain", "literal", "paraphrased")
 
 
 def held_out_needles(index: int) -> tuple[str, dict[str, Needle]]:
-    """Haystack and needle number `index`, in each of `SETS`.
-
-    The haystack never speaks of the needle's subject, nor of its relation, whomever about. Needle
-    and question stand in frames that training never has; the plain question is the same without its
-    frame. The literal and the paraphrased needle are the same sentence, whose noun the literal
-    question repeats; the paraphrased one has nothing of it but the subject's name. Training has
-    both questions.
-    """
+    """Haystack and needle number `index`, in each of `SETS`. The haystack never speaks of the
+    needle's subject, nor of its relation, whomever about. Needle and question stand in frames that
+    training never has; the plain question is the same without its frame. The literal and the
+    paraphrased needle are the same sentence, whose noun the literal question repeats; the
+    paraphrased one has nothing of it but the subject's name. Training has both questions."""
     world, relation = World(f"haystack-{index}", "held_out"), ASKED[index % len(ASKED)]
     haystack = paragraphs(padding(world, SIZE, len, avoid={relation}))
     fact, choose = world.new_fact(relation, reuse=0), world.random.choice

@@ -98,12 +98,10 @@ def evaluate_general(
     lm: LanguageModel, config: GeneralConfig = GeneralConfig(), *,
     base: LanguageModel | None = None, journal: Path | None = None,
 ) -> General:
-    """Ask a model all questions, and compare its next words with those of its base.
-
-    Answers are greedy and without a chain of thought. An answer with options is the one whose
-    log-probability per character is highest, which lm-evaluation-harness calls `acc_norm`. Tasks
-    for which this machine has no sandbox are skipped, with a warning.
-    """
+    """Ask a model all questions, and compare its next words with those of its base. Answers are
+    greedy and without a chain of thought. An answer with options is the one whose log-probability
+    per character is highest, which lm-evaluation-harness calls `acc_norm`. Tasks for which this
+    machine has no sandbox are skipped, with a warning."""
     config = config.possible(lm.corpus)
     if not lm.chat:
         raise UserError(f"{lm.name} has no chat template, so there is no telling how its prompts "
@@ -258,12 +256,10 @@ RATIO, LOSS = "perplexity after / before", "change of the loss"
 def passage_drift(
     lm: LanguageModel, base: LanguageModel, text: Sequence[int], known: int
 ) -> dict[str, float]:
-    """Sums over the tokens of a text from `known` on.
-
-    `tokens`; `base_nats` and `nats`: minus the log-probability that the base model and the trained
-    one give the text; `from_base`: sum of p ln(p / q) with the base model's p and the trained
-    model's q for the next token; `from_trained`: the same with p and q exchanged.
-    """
+    """Sums over the tokens of a text from `known` on. `tokens`; `base_nats` and `nats`: minus the
+    log-probability that the base model and the trained one give the text; `from_base`: sum of p
+    ln(p / q) with the base model's p and the trained model's q for the next token; `from_trained`:
+    the same with p and q exchanged."""
     mine, theirs = (next_token_logits(model, text)[known - 1:-1].double().log_softmax(-1)
                     for model in (lm, base))
     if mine.shape != theirs.shape:

@@ -38,13 +38,10 @@ Grade = Callable[[str, Question], float | None]
 def score(
     dataset: Dataset, metric: str, response: str, question: Question, grade: Grade | None = None
 ) -> float:
-    """0 to 100, of the better reading of a response; NaN if there is no score.
-
-    The readings are the response without a prefix at its beginning, and what follows the prefix on
-    its line, or the first line. `grade`, in the metric's place, sees one reading (no empty ones,
-    which get what the metric gives them) and the question, and returns 0 to 1, or None for no
-    score.
-    """
+    """0 to 100, of the better reading of a response; NaN if there is no score. The readings are the
+    response without a prefix at its beginning, and what follows the prefix on its line, or the
+    first line. `grade`, in the metric's place, sees one reading (no empty ones, which get what the
+    metric gives them) and the question, and returns 0 to 1, or None for no score."""
     readings = {"raw": response.strip().removeprefix(dataset.prefix),
                 "parsed": parse(response, dataset.prefix)}
     read = [readings[name] for name in dataset.readings]

@@ -212,11 +212,8 @@ def _prefill(
 
 
 def families(prompts: Sequence[Sequence[int]]) -> list[tuple[list[int], int]]:
-    """Prompts grouped by what they share.
-
-    Neighbours in alphabetical order are of one family if neither shares much more with its other
-    neighbour.
-    """
+    """Prompts grouped by what they share. Neighbours in alphabetical order are of one family if
+    neither shares much more with its other neighbour."""
     order = sorted(range(len(prompts)), key=lambda i: tuple(prompts[i]))
     shared = [common_prefix(prompts[a], prompts[b])
               for a, b in zip(order, order[1:], strict=False)]

@@ -21,11 +21,9 @@ COPIES = 2
 
 @dataclass(frozen=True)
 class Contrast:
-    """What the next token's distribution is contrasted with, and how strongly.
-
-    log p = (1 + alpha) log p_base - alpha log p_masked, up to a constant, where alpha is the
-    entropy of p_base: the less sure the model is, the more the masked model is subtracted.
-    """
+    """What the next token's distribution is contrasted with, and how strongly. log p = (1 + alpha)
+    log p_base - alpha log p_masked, up to a constant, where alpha is the entropy of p_base: the
+    less sure the model is, the more the masked model is subtracted."""
 
     heads: Collection[tuple[int, int]]  # those that the masked model lacks
     cap: float | None = None  # largest alpha

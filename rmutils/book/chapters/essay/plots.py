@@ -31,10 +31,8 @@ def few_heads(
     shape: tuple[int, int], heads: Sequence[tuple[int, int]], shares: pd.DataFrame
 ) -> Figure:
     """Draw all heads of a model, those that are masked among them, and what it finds without them.
-
     `shape`: Layers, and heads of each. `heads`: Those that are masked. `shares`: `policy`, `value`,
-    `low`, `high`, a row for each state of the model.
-    """
+    `low`, `high`, a row for each state of the model."""
     figure = Figure(figsize=(WIDTH, 3.8), layout="constrained")
     grid, bars = figure.subplots(2, height_ratios=[1.25, 1])
     layer, head = np.indices(shape).reshape(2, -1)
@@ -63,10 +61,8 @@ def few_heads(
 
 def heads_that_hold(shares: pd.DataFrame, halves: Mapping[str, float]) -> Figure:
     """Draw the share of needles that each model finds as more heads are switched off.
-
     `shares`: `model`, `policy`, `count`, `value`, `low`, `high`. `halves`: Model -> the number of
-    heads that halves what it finds.
-    """
+    heads that halves what it finds."""
     figure = Figure(figsize=(WIDTH, 3.6), layout="constrained")
     axes = figure.subplots()
     for model, (name, colour) in SIZES.items():
@@ -93,10 +89,8 @@ def heads_that_hold(shares: pd.DataFrame, halves: Mapping[str, float]) -> Figure
 
 def beside_controls(rows: pd.DataFrame, claimed: Mapping[str, float]) -> Figure:
     """Draw what RetMask scores beyond each comparison, model by model and pooled.
-
     `rows`: `against`, `model` ("" for the pooled), `value`, `low`, `high`, in points. `claimed`:
-    The paper's number for a comparison, where it has one.
-    """
+    The paper's number for a comparison, where it has one."""
     names = {against: COMPARED[against] for against in rows["against"].unique()}
     figure = Figure(figsize=(WIDTH, 0.9 + 0.78 * len(names)), layout="constrained")
     axes = figure.subplots()

@@ -85,14 +85,12 @@ def head_cards(
     lm: LanguageModel, scores: HeadScores, config: HeadCardsConfig
 ) -> dict[str, pd.DataFrame]:
     """Watch all heads on all windows.
-
     `heads`: `layer`, `head`, `score`, `retrieval`. `windows`: `text`, `window`, `positions`.
     `kinds`: `layer`, `head`, `text`, `window`, the number of positions of each of `KINDS`,
-    `distance`, `entropy` (means), `right` (sum of what it adds to the logit of the next token),
-    and `added_KIND` (sums of that minus what it adds to the mean token). `examples`: `layer`,
-    `head`, `text`, `window`, `position`, `weight`, `kind`, `added`, `before`, `seen`, `here`,
-    `next` (text up to the token looked at, that token, text up to the present token, the next).
-    """
+    `distance`, `entropy` (means), `right` (sum of what it adds to the logit of the next token), and
+    `added_KIND` (sums of that minus what it adds to the mean token). `examples`: `layer`, `head`,
+    `text`, `window`, `position`, `weight`, `kind`, `added`, `before`, `seen`, `here`, `next` (text
+    up to the token looked at, that token, text up to the present token, the next)."""
     chosen = set(scores.select(tau=config.tau))
     heads = pd.DataFrame([(layer, head, scores.mean[layer, head], (layer, head) in chosen)
                           for layer in lm.layers for head in range(lm.shape[1])],

@@ -46,13 +46,11 @@ def heads_at_work(
     lm: LanguageModel, scores: HeadScores, config: HeadsAtWorkConfig
 ) -> dict[str, pd.DataFrame]:
     """Watch all heads of the layers that have retrieval heads, on all windows.
-
     `heads`: `layer`, `head`, `score`, `retrieval`. `windows`: `text`, `window`, `positions`,
     `copyable` (positions at which a copy is possible). `kinds`: `layer`, `head`, `text`, `window`,
     the number of positions of each of `KINDS`, `distance`, `entropy` (means). `examples`: `text`,
     `rank`, `window`, `position`, `at`, `weight`, `kind`, `before` (text up to the token looked at),
-    `seen` (that token), `here` (text up to the present token), `next`.
-    """
+    `seen` (that token), `here` (text up to the present token), `next`."""
     chosen = set(scores.select(tau=config.tau))
     layers = tuple(sorted({layer for layer, _ in chosen}))
     heads = pd.DataFrame([(layer, head, scores.mean[layer, head], (layer, head) in chosen)

@@ -55,13 +55,11 @@ def _by_needle(part: pd.DataFrame) -> pd.DataFrame:
 
 def effects(result: IsItCausal, column: str = "right") -> pd.DataFrame:
     """Return what exchanging the top heads does, and how much of it is due to these heads.
-
     Columns: `way`, `kind`, `count`, `top` and `control` (by the top heads, and by the same number
     of others of their layers) and `difference`, each an `Interval` over needles (and draws); `p`
     (sign flips of needles), `p_holm` (of the primary comparisons: the smallest number, `restore`
     and `remove`; else NaN), `needles`, `least_p` (the smallest that `p_holm` could be, were all
-    needles of one sign).
-    """
+    needles of one sign)."""
     return _effects(result, column).copy()
 
 
@@ -86,10 +84,8 @@ def _effects(result: IsItCausal, column: str) -> pd.DataFrame:
 
 
 def room(result: IsItCausal) -> Interval:
-    """Return the share of the answers' tokens that only the needle makes right.
-
-    As in `effects`, every needle counts once, however many of its answers there are.
-    """
+    """Return the share of the answers' tokens that only the needle makes right. As in `effects`,
+    every needle counts once, however many of its answers there are."""
     part = result.sets[(result.sets["way"] == RESTORE) & (result.sets["policy"] == NONE)]
     return interval(1 - part.groupby("needle")["right"].mean(), bounds=SHARE)
 
@@ -132,10 +128,8 @@ def _own_heads(result: IsItCausal) -> OwnHeads:
 
 
 def token_leaders(result: IsItCausal) -> pd.DataFrame:
-    """Return the head that restores most of each token: `case`, `needle`, `step`, `leader`.
-
-    Tokens of which no head restores as much as `LEAST` have none.
-    """
+    """Return the head that restores most of each token: `case`, `needle`, `step`, `leader`. Tokens
+    of which no head restores as much as `LEAST` have none."""
     top = result.singles.loc[result.singles.groupby(["case", "step"])["restored"].idxmax()]
     top = top[top["restored"] >= LEAST]
     return top[["case", "needle", "step"]].assign(
@@ -152,10 +146,8 @@ def leading_heads(result: IsItCausal) -> dict[str, object]:
 
 def copy_by_length(scores: HeadScores, heads: Sequence[Head]) -> pd.DataFrame:
     """Compare two heads length by length, on the same needles.
-
     Columns: `length`, `first`, `second` (mean scores), `difference` (an `Interval` over needles),
-    `p` (sign flips of needles), `p_holm` (over the lengths).
-    """
+    `p` (sign flips of needles), `p_holm` (over the lengths)."""
     rows = []
     for length, _ in scores.cases.groupby("length"):
         part = scores.where((scores.cases["length"] == length).to_numpy())
@@ -169,10 +161,8 @@ def copy_by_length(scores: HeadScores, heads: Sequence[Head]) -> pd.DataFrame:
 
 def compare_leaders(leaders: Leaders, heads: Sequence[Head]) -> pd.DataFrame:
     """Compare what two heads restore alone, length by length.
-
     Columns: `length`, `answers`, `difference` (an `Interval` over needles, in nats), `p_holm` (over
-    the lengths), `least_p` (the smallest that `p_holm` could be).
-    """
+    the lengths), `least_p` (the smallest that `p_holm` could be)."""
     rows = []
     for length, part in leaders.table.groupby("length"):
         wide = part.pivot(index="needle", columns=["layer", "head"], values="restored")

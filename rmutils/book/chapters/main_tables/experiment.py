@@ -35,11 +35,9 @@ class Evaluated:
 def evaluated(
     model: str, config: EvaluateConfig, strategies: Iterable[str] = STRATEGIES
 ) -> Evaluated:
-    """Read what is stored of a model before training and after all its planned ones.
-
-    A strategy of which a seed is missing is left out: which seeds happen to be stored must not
-    decide what is shown. Without the model before training nothing is shown.
-    """
+    """Read what is stored of a model before training and after all its planned ones. A strategy of
+    which a seed is missing is left out: which seeds happen to be stored must not decide what is
+    shown. Without the model before training nothing is shown."""
     parts, artifacts, missing, sizes = [], [], [], []
     for strategy in (BEFORE, *strategies):
         names, lacking, runs = _planned(model, strategy)
@@ -76,9 +74,7 @@ def _planned(
 
 def levels(found: Evaluated) -> pd.DataFrame:
     """HELMET's averages of each strategy, at each length, mean over its seeds.
-
-    Columns: `strategy`, `length`, `name` (a category or `overall`), `value`, `missing`.
-    """
+    Columns: `strategy`, `length`, `name` (a category or `overall`), `value`, `missing`."""
     rows = [averages(part, resamples=0).assign(strategy=strategy, seed=seed)
             for (strategy, seed), part in found.scores.groupby(["strategy", "seed"], sort=False)]
     table = pd.concat(rows)
@@ -90,9 +86,7 @@ def levels(found: Evaluated) -> pd.DataFrame:
 
 def gains(found: Evaluated, by: Sequence[str] = (), base: str = BEFORE) -> pd.DataFrame:
     """Gains of each training over the model before it, in points of 0 to 100.
-
-    Result: The columns `by`, then those of `rmutils.stats.compare`.
-    """
+    Result: The columns `by`, then those of `rmutils.stats.compare`."""
     samples = pd.concat([
         samples_of(part).assign(strategy=strategy, seed=seed)
         for (strategy, seed), part in found.scores.groupby(["strategy", "seed"], sort=False)])
@@ -105,10 +99,8 @@ def gains(found: Evaluated, by: Sequence[str] = (), base: str = BEFORE) -> pd.Da
 
 def contrasts(found: Evaluated, by: Sequence[str] = ()) -> pd.DataFrame:
     """Points by which RetMask gains more than each other one, seed by seed.
-
     Result: As from `gains`; `strategy` is the training that is subtracted. Empty if the other
-    training runs, or RetMask, are not stored.
-    """
+    training runs, or RetMask, are not stored."""
     after = found.scores[found.scores["strategy"] != BEFORE] if len(found.scores) else found.scores
     if after.empty or "retmask" not in set(after["strategy"]) or after["strategy"].nunique() < 2:
         return pd.DataFrame()

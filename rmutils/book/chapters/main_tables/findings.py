@@ -30,10 +30,8 @@ AGAINST = {OTHER_HEADS: "Non-Retrieval-Mask", "random-mask": "Random-Mask", "sft
 @cache
 def leads(against: str) -> dict[str, Interval]:
     """Return what each model scores more after RetMask than in a comparison, in points, over the
-    categories and lengths that could have moved.
-
-    The larger model has one control, which masks other heads of the same layers.
-    """
+    categories and lengths that could have moved. The larger model has one control, which masks
+    other heads of the same layers."""
     if against == BEFORE:
         found = {model: gain(model) for model in (*MODELS, LARGER)}
     else:
@@ -149,9 +147,7 @@ def task_points_lost(model: str) -> Measured:
 
 def leads_by_model() -> pd.DataFrame:
     """Return RetMask minus other heads and minus no training, model by model and pooled.
-
-    Columns: `group`, `label`, `value`, `low`, `high`.
-    """
+    Columns: `group`, `label`, `value`, `low`, `high`."""
     table, _ = beside_controls()
     table = table[table["against"].isin([OTHER_HEADS, BEFORE])]
     groups = {OTHER_HEADS: "minus training with other heads masked",

@@ -58,10 +58,8 @@ def scores_of(
     model: str, strategies: Sequence[str], config: EvaluateConfig | None = None
 ) -> tuple[pd.DataFrame, tuple[str, ...]]:
     """Long-context scores of a model before and after trainings, for all planned seeds.
-
     `config`: The evaluation; None: that of the main tables.
-    Columns: `strategy`, `seed`, and the columns of `samples_of`; names of the stored results.
-    """
+    Columns: `strategy`, `seed`, and the columns of `samples_of`; names of the stored results."""
     parts = [_scores(model, strategy, config) for strategy in strategies]
     return pd.concat([table for table, _ in parts]), tuple(n for _, names in parts for n in names)
 

@@ -98,11 +98,9 @@ an hour on two cores, and ships for `smollm2-135m`: see `scored`."""
 
 
 class SweepConfig(Config):
-    """The numbers of heads to mask, and the questions to ask.
-
-    Appendix B evaluates Llama-3.1-8B-Instruct "with the top-N retrieval-scored heads masked" on
-    MATH-500. Counts and questions are ours, for models of any size.
-    """
+    """The numbers of heads to mask, and the questions to ask. Appendix B evaluates
+    Llama-3.1-8B-Instruct "with the top-N retrieval-scored heads masked" on MATH-500. Counts and
+    questions are ours, for models of any size."""
 
     counts: Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(min_length=1)] = (4, 8, 16, 64)
     """How many heads are masked; the whole model and the counts of `taus` are added."""
@@ -173,11 +171,8 @@ def sweep(
     lm: LanguageModel, scores: HeadScores, config: SweepConfig = SweepConfig(), *,
     journal: Path | None = None,
 ) -> Sweep:
-    """Ask the same questions of a model under every masking.
-
-    Tasks that the whole model cannot do are left out. Which these are is decided on other samples
-    than those of the sweep.
-    """
+    """Ask the same questions of a model under every masking. Tasks that the whole model cannot do
+    are left out. Which these are is decided on other samples than those of the sweep."""
     plan = {json.dumps(masking.key): masking for masking in masking_plan(
         scores, config.counts, taus=config.taus, draws=config.draws, seed=config.seed,
         policies=config.policies)}
@@ -221,11 +216,9 @@ def _rows(table: pd.DataFrame) -> list[dict]:
 
 
 def scored(model: str, *, compute: Compute = "auto") -> tuple[HeadScores, Artifact]:
-    """The scores of a model's heads by which this book sweeps it.
-
-    Those of the large grid of a real model are looked up. Where they are not stored, the default
-    grid of `rmutils detect` takes minutes instead of hours.
-    """
+    """The scores of a model's heads by which this book sweeps it. Those of the large grid of a real
+    model are looked up. Where they are not stored, the default grid of `rmutils detect` takes
+    minutes instead of hours."""
     corpus = corpus_of(model)
     if compute == "auto" and corpus == "book":
         with suppress(NotStored):

@@ -200,8 +200,7 @@ def detection_of(model: str) -> tuple[HeadScores, Artifact, float]:
 
 def needles_lost(model: str, control: str) -> Effect:
     """Needles found without a control's heads minus those found without all heads at or above tau,
-    masked at the newest position.
-    """
+    masked at the newest position."""
     scores, detected, tau = detection_of(model)
     result, artifact = masking_stored(model, compute="never")
     length = real_models().content["masking"]["length"]["default"]

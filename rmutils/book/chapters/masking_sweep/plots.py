@@ -97,9 +97,7 @@ def _name_marks(axes: Axes, marks: Mapping[float, int]) -> None:
 
 def shares(table: pd.DataFrame, xlabel: str) -> Figure:
     """A dot with a 95 % interval per row.
-
-    `table`: `label`, `value`, `low`, `high`, all from 0 to 1.
-    """
+    `table`: `label`, `value`, `low`, `high`, all from 0 to 1."""
     figure, axes = new_axes(size=(WIDTH, 0.8 + 0.34 * len(table)))
     rows = np.arange(len(table))
     axes.hlines(rows, table["low"], table["high"], color=BLUE, lw=1.6)
@@ -112,9 +110,7 @@ def shares(table: pd.DataFrame, xlabel: str) -> Figure:
 
 def by_length(models: Mapping[str, pd.DataFrame], ylabel: str) -> Figure:
     """A line per model over prompt lengths, with 95 % intervals and the name at its end.
-
-    `models`: Model -> DataFrame of `length`, `value`, `low`, `high`.
-    """
+    `models`: Model -> DataFrame of `length`, `value`, `low`, `high`."""
     figure, axes = new_axes(size=(WIDTH, 3.4))
     for shift, (model, table) in enumerate(models.items()):
         style.with_intervals(axes, table["length"] * 1.03**shift, table, marker="o", ms=4,

@@ -75,10 +75,8 @@ class PositionsConfig(Config):
 
 
 def variant(name: str, lm: LanguageModel, trained: int, yarn: float) -> AttentionVariant:
-    """Return a variant of the plan by its name, for a model whose heads may be spared.
-
-    `trained` and `yarn` are as in `PositionsConfig`.
-    """
+    """Return a variant of the plan by its name, for a model whose heads may be spared. `trained`
+    and `yarn` are as in `PositionsConfig`."""
     if name == PLAIN:
         return Plain()
     if name == "YaRN":
@@ -102,11 +100,9 @@ def _ends(ratios: str) -> tuple[float, float]:
 
 
 def misread_ranges(plan: Plan) -> dict[str, tuple[float, float]]:
-    """Return the plan's ranges under which no head has a ratio of 1, with their ends.
-
-    The summary gives ranges for the ratio of the last head, and the first keeps 1. The plan took
-    two of these ranges for the ratios themselves, and results are stored under their names.
-    """
+    """Return the plan's ranges under which no head has a ratio of 1, with their ends. The summary
+    gives ranges for the ratio of the last head, and the first keeps 1. The plan took two of these
+    ranges for the ratios themselves, and results are stored under their names."""
     ranges = {name: _ends(name) for name, what in plan.content["strained"]["variants"].items()
               if what.startswith("the seed's range")}
     return {name: ends for name, ends in ranges.items() if ends[0] > 1}
@@ -212,9 +208,7 @@ def within_length(model: str, *, compute: Compute = "never") -> Compared:
 def positions(*, compute: Compute = "never") -> tuple[
         dict[str, pd.DataFrame], Runs[PositionsConfig, Artifact]]:
     """Collect what is stored, and make what is missing unless `compute="never"`.
-
-    Result: `needles` and `texts` with `model` and `cause` (empty: the model as it is stored).
-    """
+    Result: `needles` and `texts` with `model` and `cause` (empty: the model as it is stored)."""
     runs = POSITIONS.collect(compute=compute)
     return {name: runs.table(name).drop(columns="variants") for name in ("needles", "texts")
             if runs.stored}, runs
@@ -247,10 +241,8 @@ def over_needles(values: pd.DataFrame, bounds: Bounds = DIFFERENCE) -> Interval:
 
 def gains(needles: pd.DataFrame, base: str = PLAIN) -> pd.DataFrame:
     """Compare each variant with the plain model, over all places and in the middle.
-
     Columns: `cause`, `length`, `model` (`all models` for those of a cause together), `variant`,
-    `part`, `plain` and `found` (shares), `value` (the gain), `low`, `high`.
-    """
+    `part`, `plain` and `found` (shares), `value` (the gain), `low`, `high`."""
     rows = []
     for (cause, length), cells in needles.groupby(["cause", "length"], sort=False):
         before, models = cell(needles, cause, length, base), [*cells["model"].unique()]
@@ -268,11 +260,9 @@ def gains(needles: pd.DataFrame, base: str = PLAIN) -> pd.DataFrame:
 
 def tested(needles: pd.DataFrame, plan: Plan, variant: str = "1 to 1.5") -> dict[str, Interval]:
     """Compute what the plan's rule asks for.
-
     Result: `dip of A` (ends less middle, inside), `loss of B` (middle, inside less beyond), `A` and
     `B` (gains of the variant in the middle, each where its cause makes a loss), `B less A`. Over
-    the models that have both causes.
-    """
+    the models that have both causes."""
     causes = plan.content["causes"]
     length = {cause: causes["lengths"][causes["tested"][cause]] for cause in CAUSES}
 
@@ -293,13 +283,9 @@ def tested(needles: pd.DataFrame, plan: Plan, variant: str = "1 to 1.5") -> dict
 
 
 def distance_scores(lm: LanguageModel, distances: Sequence[int]) -> pd.DataFrame:
-    """By how much distance alone changes the score of a key, before the softmax.
-
-    What is in a query and in a key is averaged over the tokens of plain texts; only the angle
-    between them changes.
-
-    Columns: `layer`, `head`, `distance` (tokens), `score` (less that at the first distance).
-    """
+    """By how much distance alone changes the score of a key, before the softmax. What is in a query
+    and in a key is averaged over the tokens of plain texts; only the angle between them changes.
+    Columns: `layer`, `head`, `distance` (tokens), `score` (less that at the first distance)."""
     ids = torch.tensor(passages(lm, TextsConfig().count, TextsConfig().tokens)[0],
                        device=lm.model.device)
     places = torch.arange(ids.shape[1], device=ids.device)
@@ -332,10 +318,8 @@ def token_costs(
     rounds: int = 3
 ) -> pd.DataFrame:
     """Processor time of reading a prompt and of writing a token, the shortest of some rounds.
-
     Columns: `variant`, `prompt` (seconds), `token` (milliseconds), `turned` (key vectors that a
-    layer turns for each token).
-    """
+    layer turns for each token)."""
     heads, keys = lm.model.config.num_attention_heads, lm.model.config.num_key_value_heads
     ids, rows = [[7 + i % 200 for i in range(length)]], []
     for name, how in variants.items():

@@ -53,10 +53,8 @@ ARMS = {
 def arm_instances(
     lm: LanguageModel, recipe: TeachingRecipe, config: ExtensionConfig, arm: str
 ) -> list[list[Document]]:
-    """Return the documents of each step of an arm, a key of `ARMS`.
-
-    Unlike those of `instances`, long documents have no look-up questions behind them.
-    """
+    """Return the documents of each step of an arm, a key of `ARMS`. Unlike those of `instances`,
+    long documents have no look-up questions behind them."""
     part = ARMS[arm]
     packed = [[one.without_questions() if one.kind in part.without else one for one in documents]
               for documents in instances(lm, recipe, config, look_ups=False, pack=part.pack)]
@@ -139,9 +137,7 @@ RECIPE_PARTS = Experiment[PartConfig, Artifact](
 
 def recipe_parts(*, compute: Compute = "never") -> RecipeParts | None:
     """Collect the stored runs, and make the missing ones unless `compute="never"`.
-
-    Result: None if no run is stored.
-    """
+    Result: None if no run is stored."""
     runs = RECIPE_PARTS.collect(compute=compute)
     return RecipeParts(runs.table("found"), runs.table("losses"), [*runs.stored],
                        len(runs.planned), runs.deviations) if runs.stored else None
@@ -149,12 +145,10 @@ def recipe_parts(*, compute: Compute = "never") -> RecipeParts | None:
 
 def arm_effects(parts: RecipeParts) -> pd.DataFrame:
     """Compare each arm with the recipe, at all checkpoints.
-
     Columns: `measure` (`loss`: nats per token of the longest texts; `found`: share of facts),
     `tokens`, `arm`, `effect` (the arm minus the recipe, on the same texts), `low`, `high` (95 %,
     over texts and seeds), `p`, `p_holm` (over the arms), `smallest_effect`, `seeds` (that both
-    have). Empty if no seed has the recipe and another arm.
-    """
+    have). Empty if no seed has the recipe and another arm."""
     losses = parts.losses.groupby(["arm", "seed", "tokens", "text"], sort=False)["loss"].mean()
     tables = {
         "loss": losses.rename("score").reset_index().assign(sample=lambda table: table["text"]),

@@ -111,9 +111,8 @@ ENDS = ["value", "low", "high"]
 
 def shares(found: pd.DataFrame) -> pd.DataFrame:
     """Share of facts found.
-
-    Columns: `method`, `tokens`, `length`, `value`, `low`, `high`; methods in the order of `found`.
-    """
+    Columns: `method`, `tokens`, `length`, `value`, `low`, `high`; methods in the order of
+    `found`."""
     return _means(found, ["method", "tokens", "length"], "found", SHARE)
 
 
@@ -129,9 +128,7 @@ def at_end(table: pd.DataFrame) -> pd.DataFrame:
 
 def differences(found: pd.DataFrame, to: str) -> pd.DataFrame:
     """How much more each other method finds than this one, on the same facts.
-
-    Columns: `method`, `length`, `value` (share), `low`, `high`.
-    """
+    Columns: `method`, `length`, `value` (share), `low`, `high`."""
     shares = found.set_index(["method", "length", "text", "depth"])["found"].astype(float)
     return _less(shares, to, ["length"], DIFFERENCE)
 
@@ -145,9 +142,7 @@ def _less(values: pd.Series, to: str, by: Sequence[str], bounds: Bounds = ANY) -
 
 def gained(found: pd.DataFrame, method: str) -> pd.DataFrame:
     """How much more a method finds after its fine-tune than before it, on the same facts.
-
-    Columns: `length`, `value` (share), `low`, `high`.
-    """
+    Columns: `length`, `value` (share), `low`, `high`."""
     own = found[found["method"] == method]
     fact = ["length", "text", "depth"]
     before, after = (own[own["tokens"] == own["tokens"].agg(which)].set_index(fact)["found"]
@@ -159,12 +154,9 @@ def gained(found: pd.DataFrame, method: str) -> pd.DataFrame:
 def loss_change(
     losses: pd.DataFrame, to: str, by: Sequence[str] = ("position",)
 ) -> pd.DataFrame:
-    """Loss of each other method less that of this one, on the same tokens.
-
-    The texts are the same, so what makes one harder than another cancels.
-
-    Columns: `method`, those columns, `value` (nats per token), `low`, `high`.
-    """
+    """Loss of each other method less that of this one, on the same tokens. The texts are the same,
+    so what makes one harder than another cancels.
+    Columns: `method`, those columns, `value` (nats per token), `low`, `high`."""
     return _less(losses.set_index(["method", "text", "position"])["loss"], to, by)
 
 

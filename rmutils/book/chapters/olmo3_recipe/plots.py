@@ -97,9 +97,7 @@ SPREAD = 1.025
 
 def found_by_length(before: pd.DataFrame, after: pd.DataFrame, trained: int) -> Figure:
     """Facts found by length and method, in two panels: before a fine-tune and after it.
-
-    `before`, `after`: `method`, `length`, `value`, `low`, `high`.
-    """
+    `before`, `after`: `method`, `length`, `value`, `low`, `high`."""
     figure, panels = new_axes(columns=2, size=(WIDTH, 3.6), sharey=True)
     for axes, table, title in zip(panels, (before, after), ("before the fine-tune", "after it"),
                                   strict=True):
@@ -118,9 +116,7 @@ def found_by_length(before: pd.DataFrame, after: pd.DataFrame, trained: int) -> 
 
 def against(table: pd.DataFrame, reference: str) -> Figure:
     """Differences to a method by length, with intervals; left of 0, fewer facts are found.
-
-    `table`: `method`, `length`, `value`, `low`, `high`.
-    """
+    `table`: `method`, `length`, `value`, `low`, `high`."""
     lengths = sorted(table["length"].unique())
     methods = list(table["method"].unique())
     figure, panels = new_axes(columns=len(lengths), size=(WIDTH, 0.9 + 0.3 * len(methods)),
@@ -142,9 +138,7 @@ def against(table: pd.DataFrame, reference: str) -> Figure:
 
 def loss_by_position(table: pd.DataFrame, trained: int, reference: str) -> Figure:
     """Loss along the longest texts, less that of a method, with bands.
-
-    `table`: `method`, `position`, `value`, `low`, `high`.
-    """
+    `table`: `method`, `position`, `value`, `low`, `high`."""
     figure, axes = new_axes(size=(WIDTH, 3.2))
     for method, part in table.groupby("method", sort=False):
         axes.fill_between(part["position"], part["low"], part["high"], color=COLOURS[method],
@@ -161,9 +155,7 @@ def loss_by_position(table: pd.DataFrame, trained: int, reference: str) -> Figur
 
 def budget(table: pd.DataFrame) -> Figure:
     """Facts found by tokens of the fine-tune: a panel for each length, a line for each method.
-
-    `table`: `method`, `tokens`, `length`, `value`, `low`, `high`.
-    """
+    `table`: `method`, `tokens`, `length`, `value`, `low`, `high`."""
     lengths = sorted(table["length"].unique())
     figure, panels = new_axes(columns=len(lengths), size=(WIDTH, 3.0), sharey=True, squeeze=False)
     for axes, length in zip(panels[0], lengths, strict=True):
@@ -184,10 +176,8 @@ def budget(table: pd.DataFrame) -> Figure:
 
 def without_parts(effects: pd.DataFrame) -> Figure:
     """Loss and facts found without each part of the recipe, minus the whole recipe, by tokens.
-
     `effects`: `measure` (`loss`, `found`), `tokens`, `arm` (as it is to be named), `value`, `low`,
-    `high`.
-    """
+    `high`."""
     figure, panels = new_axes(columns=2, size=(WIDTH, 3.4))
     for axes, measure, name in zip(panels, ("loss", "found"), (
             "loss (nats per token)", "facts found (share)"), strict=True):

@@ -72,9 +72,7 @@ def at_length(scores: HeadScores, length: int) -> HeadScores:
     "{short}: {verdict}."))
 def leader_falls_with_length(scores: HeadScores, artifact: str) -> Measured:
     """Score of the highest head at the shortest prompts minus at the longest, on the same needles.
-
-    Longest are those at which any needle was found.
-    """
+    Longest are those at which any needle was found."""
     best, cases = scores.ranking()[0], scores.cases
     found = cases.loc[cases["success"], "length"]
     ends = found.min(), found.max()

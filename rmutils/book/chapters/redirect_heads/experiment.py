@@ -118,10 +118,8 @@ def conditions_of(scores: Mapping[str, HeadScores], config: RedirectConfig) -> p
 
 def asked_of(prompt: Prompt, conditions: pd.DataFrame, config: RedirectConfig) -> pd.DataFrame:
     """Return the conditions of a prompt, once for each sentence that is pointed at (`target`).
-
     Texts in which a sentence is moved are asked of the plain model alone; those with one sentence,
-    or with distractors, also with the heads of the main comparison and of one control.
-    """
+    or with distractors, also with the heads of the main comparison and of one control."""
     chosen = conditions[conditions["pair"].isin([ALL, prompt.pair.pair])]
     plain = chosen["policy"] == PLAIN
     if prompt.variant.startswith("moved"):

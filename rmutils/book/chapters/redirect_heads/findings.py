@@ -69,11 +69,8 @@ def missing() -> list[str]:
 
 
 def judged(answers: pd.DataFrame) -> pd.DataFrame:
-    """Return answers with `held`: what each holds.
-
-    A plain answer was pointed nowhere. It gets two rows, one for each sentence, as if it had been
-    pointed there.
-    """
+    """Return answers with `held`: what each holds. A plain answer was pointed nowhere. It gets two
+    rows, one for each sentence, as if it had been pointed there."""
     plain = answers[answers["target"] < 0]
     rows = pd.concat([answers[answers["target"] >= 0], plain.assign(target=0),
                       plain[plain["variant"] != "alone"].assign(target=1)])
@@ -85,11 +82,9 @@ def judged(answers: pd.DataFrame) -> pd.DataFrame:
 
 def rates(answers: pd.DataFrame) -> pd.DataFrame:
     """Return how many answers hold what, under each condition.
-
     Columns: `variant`, `score`, `policy`, `count`, `strength`; `pointed at`, `low`, `high` (95 %,
     over pairs), `the other`, `both`, `neither` (shares); `surprise` (median nats per token),
-    `pairs`.
-    """
+    `pairs`."""
     rows = []
     names = ["variant", *KEY[:-1]]
     table = answers.assign(variant=answers["variant"].str.replace(r" \d$", "", regex=True))
@@ -131,10 +126,8 @@ def more(first: pd.DataFrame, second: pd.DataFrame) -> Contrast:
 
 def primary(answers: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     """Apply the plan's rule: main heads minus others of the same layers, Holm over the models.
-
     Columns: `model`, `top`, `control`, `plain` (shares that follow), `value`, `low`, `high`, `p`,
-    `p_holm`, `pairs`, `smallest_effect`.
-    """
+    `p_holm`, `pairs`, `smallest_effect`."""
     rows = []
     for model, table in answers.items():
         parts = [condition(table, policy) for policy in (TOP, MATCHED, PLAIN)]

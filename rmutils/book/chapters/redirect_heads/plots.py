@@ -113,9 +113,7 @@ def answer_live(
     lm: LanguageModel, pairs: int, *, share: float, strength: float
 ) -> pd.DataFrame:
     """Answer the plan's first questions: as the model is, and pointed at each sentence.
-
-    `follow`: how many of the two pointed answers give the value of the sentence pointed at.
-    """
+    `follow`: how many of the two pointed answers give the value of the sentence pointed at."""
     config = next(iter(REDIRECT.runs().values())).config
     scores, _ = detect_stored(lm, config.detect)
     heads = scores.select(top_k=max(round(share * scores.mean.size), 1))

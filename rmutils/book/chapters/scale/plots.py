@@ -24,10 +24,8 @@ def short(tokens: float) -> str:
 
 def memory(curves: Mapping[str, pd.DataFrame], rooms: Mapping[str, float]) -> Figure:
     """Bytes of weights with keys and values by the length of a text, and what machines hold.
-
     `curves`: Model -> DataFrame of `tokens`, `bytes`.
-    `rooms`: Label -> bytes.
-    """
+    `rooms`: Label -> bytes."""
     figure, axes = new_axes(size=(WIDTH, 3.8))
     for k, ((model, table), colour) in enumerate(zip(curves.items(), COLOURS, strict=False)):
         axes.plot(table["tokens"], table["bytes"] / 1e9, color=colour, label=model, lw=1.6,
@@ -45,9 +43,7 @@ def memory(curves: Mapping[str, pd.DataFrame], rooms: Mapping[str, float]) -> Fi
 
 def work(curves: Mapping[str, pd.DataFrame]) -> Figure:
     """Attention's share of the work of reading, and seconds of one accelerator, by length.
-
-    `curves`: Model -> DataFrame of `tokens`, `share`, `seconds`.
-    """
+    `curves`: Model -> DataFrame of `tokens`, `share`, `seconds`."""
     figure, (left, right) = new_axes(columns=2, size=(WIDTH, 3.4))
     for (model, table), colour in zip(curves.items(), COLOURS, strict=False):
         left.plot(table["tokens"], table["share"], color=colour, label=model, lw=1.6)
@@ -81,10 +77,8 @@ def exchange(ways: Mapping[str, pd.DataFrame]) -> Figure:
 
 def predicted_times(times: pd.DataFrame, lines: Mapping[str, pd.DataFrame]) -> Figure:
     """Measured seconds by length, and what formulas predict from the shorter texts.
-
     `times`: `length`, `seconds`, a row for each round.
-    `lines`: Label -> DataFrame of `length`, `seconds`.
-    """
+    `lines`: Label -> DataFrame of `length`, `seconds`."""
     figure, axes = new_axes(size=(WIDTH, 3.0))
     for (label, table), colour, style in zip(lines.items(), (GREEN, ORANGE), ("-", "--"),
                                              strict=True):

@@ -175,11 +175,9 @@ def seen(new: int, cached: int = 0, window: int | None = None) -> int:
 
 
 def attention(shape: Shape, new: int, cached: int = 0) -> float:
-    """Operations of queries times keys, and of weights times values, in all layers.
-
-    Each pair that is seen costs `4 heads head_size`. That holds for kernels which skip what the
-    causal mask and the window hide; without this, prefill costs about twice as much.
-    """
+    """Operations of queries times keys, and of weights times values, in all layers. Each pair that
+    is seen costs `4 heads head_size`. That holds for kernels which skip what the causal mask and
+    the window hide; without this, prefill costs about twice as much."""
     each = 4 * shape.heads * shape.head_size
     sliding = shape.layers - shape.full_layers
     return float(each * (shape.full_layers * seen(new, cached)
@@ -188,9 +186,7 @@ def attention(shape: Shape, new: int, cached: int = 0) -> float:
 
 def forward(shape: Shape, new: int, cached: int = 0, logits: int | None = None) -> float:
     """Operations of a forward pass: twice the weights of each matrix per token, and attention.
-
-    `logits`: For how many tokens the next one is predicted; None: for all. Generation needs one.
-    """
+    `logits`: For how many tokens the next one is predicted; None: for all. Generation needs one."""
     matrices = 2 * new * shape.layers * shape.layer_weights
     output = 2 * (new if logits is None else logits) * shape.output_weights
     return matrices + output + attention(shape, new, cached)
@@ -213,11 +209,8 @@ def weights(shape: Shape, each: int = HALF) -> int:
 
 
 def cache(shape: Shape, tokens: int, each: int = HALF) -> int:
-    """Bytes of the keys and values of a text.
-
-    Layers with a sliding window keep those before the current token that it still sees, one less
-    than the window.
-    """
+    """Bytes of the keys and values of a text. Layers with a sliding window keep those before the
+    current token that it still sees, one less than the window."""
     sliding = shape.layers - shape.full_layers
     kept = min(tokens, shape.window - 1) if shape.window else tokens
     return (2 * shape.key_heads * shape.head_size * each
@@ -225,14 +218,11 @@ def cache(shape: Shape, tokens: int, each: int = HALF) -> int:
 
 
 def states(shape: Shape, sharing: Sharing, gpus: int) -> float:
-    """Bytes of weights, gradients and AdamW's states on each GPU.
-
-    Mixed precision has 2 bytes per weight for the weights that compute, 2 for their gradients, and
-    12 for a float32 copy and two moments (ZeRO, Rajbhandari et al., 2020, section 3.1). ZeRO-1
-    shares the 12 among the GPUs, ZeRO-2 the gradients, too. FSDP as it is set here, and a single
-    process, train in float32, 16 bytes per weight; FSDP shares all of them and gathers one layer at
-    a time in bfloat16.
-    """
+    """Bytes of weights, gradients and AdamW's states on each GPU. Mixed precision has 2 bytes per
+    weight for the weights that compute, 2 for their gradients, and 12 for a float32 copy and two
+    moments (ZeRO, Rajbhandari et al., 2020, section 3.1). ZeRO-1 shares the 12 among the GPUs,
+    ZeRO-2 the gradients, too. FSDP as it is set here, and a single process, train in float32, 16
+    bytes per weight; FSDP shares all of them and gathers one layer at a time in bfloat16."""
     count = shape.parameters
     if sharing == "fsdp":
         return 16 * count / gpus + HALF * max(shape.layer_weights, shape.output_weights)
@@ -242,13 +232,11 @@ def states(shape: Shape, sharing: Sharing, gpus: int) -> float:
 
 
 def activations(shape: Shape, tokens: int, *, recompute: bool = True, each: int = HALF) -> float:
-    """Bytes that a training keeps of one batch for its backward pass, without the logits.
-
-    With gradient checkpointing: the input of each layer, and all of one layer. Of a layer are
-    kept: its input and what its two norms give, queries, keys, values and attention's result, the
-    sum after attention, and three products of the feed-forward layer. Attention's weights are not:
-    kernels compute them anew.
-    """
+    """Bytes that a training keeps of one batch for its backward pass, without the logits. With
+    gradient checkpointing: the input of each layer, and all of one layer. Of a layer are kept: its
+    input and what its two norms give, queries, keys, values and attention's result, the sum after
+    attention, and three products of the feed-forward layer. Attention's weights are not: kernels
+    compute them anew."""
     layer = (4 * shape.hidden + 2 * shape.head_size * (shape.heads + shape.key_heads)
              + 3 * shape.inner)
     kept = shape.layers * shape.hidden + layer if recompute else shape.layers * layer
@@ -263,11 +251,9 @@ def logits(shape: Shape, tokens: int) -> float:
 
 def stored_attention(shape: Shape, tokens: int, how: Literal["all", "row", "place"]) -> float:
     """Bytes that a detection keeps of the attention of all heads, in float32.
-
     `how`: Weights of all tokens to all (`generate(output_attentions=True)`); those of the token at
     hand (the algorithm of Wu et al., decoding); or only where each head looks most (this project),
-    8 bytes.
-    """
+    8 bytes."""
     heads = shape.layers * shape.heads
     return float(heads * {"all": SINGLE * tokens * tokens, "row": SINGLE * tokens,
                           "place": 8}[how])
@@ -282,9 +268,7 @@ def tensor_parallel(shape: Shape, tokens: int, gpus: int) -> float:
 
 def context_parallel(shape: Shape, tokens: int, gpus: int) -> float:
     """Bytes sent in a forward pass over a sliced text: keys and values are gathered in each layer.
-
     As the Olmo 3 recipe has it (`rmutils.longcontext.context_parallel`), also in layers with a
-    sliding window. In training the gradients of the same come back.
-    """
+    sliding window. In training the gradients of the same come back."""
     return float(communication(tokens, gpus, layers=shape.layers, key_heads=shape.key_heads,
                                head_size=shape.head_size, bytes_each=HALF))

@@ -69,10 +69,8 @@ def designs() -> dict[str, DesignConfig]:
 
 def design_stored(config: DesignConfig, *, compute: Compute = "auto") -> Design:
     """Train a model, detect, run RetMask with each seed, evaluate before and after; or read that.
-
     Each step is stored by itself, so that a run that was stopped goes on. Weights stay in the
-    user's cache.
-    """
+    user's cache."""
     artifact = DESIGN.obtain_folder(
         config, {}, lambda folder: _make(config, folder), compute=compute, model="designed",
         label=f"{config.recipe.num_attention_heads}-heads-dropout-{config.recipe.head_dropout:g}",
@@ -102,12 +100,10 @@ def _make(config: DesignConfig, folder: Path) -> dict:
 
 def points(found: Mapping[str, Design], statistic: str = "gini") -> pd.DataFrame:
     """Sparsity before RetMask and the gain by it, model by model.
-
     Columns: `model`, `heads` (of all layers), `found` (share of needles found before), `sparsity`,
     `gain` (points of 0 to 100, plain mean of seven categories, over lengths and trainings), both
     with `_low` and `_high` (95 %; of the sparsity over needles, of the gain over texts and
-    trainings).
-    """
+    trainings)."""
     rows = []
     for name, design in found.items():
         spread = sparsity.summarize(design.scores).set_index("statistic").loc[statistic]
@@ -126,10 +122,8 @@ def points(found: Mapping[str, Design], statistic: str = "gini") -> pd.DataFrame
 
 def correlations(table: pd.DataFrame) -> pd.DataFrame:
     """Correlate gain and sparsity over models.
-
     Columns: `statistic` (Pearson's r, and Spearman's rank correlation), `value`, `low`, `high`,
-    `p`, `models`.
-    """
+    `p`, `models`."""
     x, y = table["sparsity"].to_numpy(), table["gain"].to_numpy()
     found = {"Pearson's r": pearson(x, y), "Spearman's rank correlation": spearman(x, y)}
     return pd.DataFrame([(name, *one, len(x)) for name, one in found.items()],

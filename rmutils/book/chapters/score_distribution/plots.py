@@ -109,11 +109,9 @@ Label = tuple[float, str, str]  # height, text, colour
 
 
 def plot_formation(result: Formation) -> Figure:
-    """Copying of random tokens, then both scores of each head, by step of the training.
-
-    The heads with the highest final retrieval score have one colour and the label `layer.head` in
-    both lower panels. Bands are 95 % intervals over needles.
-    """
+    """Copying of random tokens, then both scores of each head, by step of the training. The heads
+    with the highest final retrieval score have one colour and the label `layer.head` in both lower
+    panels. Bands are 95 % intervals over needles."""
     figure = Figure(figsize=(WIDTH, 6.6))
     copying, matching, retrieving = figure.subplots(3, 1, sharex=True)
     steps, heads = result.steps, result.heads

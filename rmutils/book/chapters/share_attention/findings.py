@@ -40,11 +40,8 @@ GROUPS = {"smollm2-135m": 3, "qwen2.5-coder-0.5b": 7, "qwen2.5-coder-1.5b": 6}
 
 def group_distances(distances: pd.DataFrame, group: int) -> pd.DataFrame:
     """Return the mean distance of two heads, within key groups and otherwise.
-
     `distances`: `layer`, `head`, `other`, `distance`; `group` query heads share a key head.
-
-    Columns: `within`, `otherwise`, by `layer`.
-    """
+    Columns: `within`, `otherwise`, by `layer`."""
     others = distances[distances["head"] != distances["other"]]
     same = others["head"] // group == others["other"] // group
     return others.assign(where=same.map({True: "within", False: "otherwise"})).pivot_table(

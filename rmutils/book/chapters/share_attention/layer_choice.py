@@ -65,9 +65,7 @@ def layers(
     lm: LanguageModel, config: LayersConfig, journal: Path | None = None
 ) -> dict[str, pd.DataFrame]:
     """`rmutils.book.experiments.under_variants` for the plain model and for each layer.
-
-    Result: Its tables, with a column `variant`: the number of the layer, or `plain`.
-    """
+    Result: Its tables, with a column `variant`: the number of the layer, or `plain`."""
     count = lm.shape[0]
     settings = config.variant.by_layer(count)
     tried = settings if config.layers is None else config.layers
@@ -103,10 +101,8 @@ def likeness(
     lm: LanguageModel, config: LikenessConfig, journal: Path | None = None
 ) -> dict[str, pd.DataFrame]:
     """Distances of all heads of a layer, and the maps of one layer. It takes no journal.
-
     Result: `distances`: `layer`, `head`, `other`, `distance` (Equation 9). `maps`: `head`, `row`
-    (of queries), `column` (of keys), `weight`.
-    """
+    (of queries), `column` (of keys), `weight`."""
     if config.layer >= lm.shape[0]:
         raise UserError(f"there is no layer {config.layer}: {lm.name} has 0 to {lm.shape[0] - 1}.")
     prompts = calibration_prompts(lm, config.prompts, config.tokens)
@@ -331,9 +327,7 @@ def _overlaps(chosen: Sequence[set[int]]) -> pd.DataFrame:
 
 def early_and_later(layers: pd.DataFrame, first_later: int) -> dict[str, Interval]:
     """Mean correlation of two layers: of the early ones, of the later ones, and the difference.
-
-    Result: `early`, `later`, `difference`; 95 % over prompts.
-    """
+    Result: `early`, `later`, `difference`; 95 % over prompts."""
     means = {name: part.groupby("question")["correlation"].mean() for name, part in (
         ("early", layers[layers["layer"] < first_later]),
         ("later", layers[layers["other"] >= first_later]))}

@@ -99,10 +99,8 @@ def planned_sharing(
     plan: Plan, *, compute: Compute = "never"
 ) -> tuple[Tables, tuple[Artifact, ...], tuple[str, ...]]:
     """Collect the measurements of a plan of `rmutils.book.chapters.share_attention.later_sharing`.
-
     Result: Its tables with `model` and `rate`, the artifacts, and a command line for each
-    measurement that is missing.
-    """
+    measurement that is missing."""
     parts: dict[str, list[pd.DataFrame]] = {}
     artifacts: tuple[Artifact, ...] = ()
     missing: tuple[str, ...] = ()
@@ -126,9 +124,7 @@ def _measurement(config: Config) -> Measurement:
 
 def medians(table: pd.DataFrame, column: str) -> pd.DataFrame:
     """Median of a cost over rounds, for each variant.
-
-    Columns: `variant`, `value`, `low`, `high` (95 %; rounds are resampled), `samples`.
-    """
+    Columns: `variant`, `value`, `low`, `high` (95 %; rounds are resampled), `samples`."""
     return pd.DataFrame([(name, *_median(part[column].to_numpy(float)), len(part))
                          for name, part in table.groupby("variant", sort=False)],
                         columns=["variant", "value", "low", "high", "samples"])
@@ -160,10 +156,8 @@ def quality(
     tables: Tables, lines: Mapping[str, tuple[str, float]]
 ) -> tuple[dict[str, pd.DataFrame], dict[str, tuple[float, ...]]]:
     """Return what a model still can along lines of variants, and what the plain model can.
-
     `tables`: Of `rmutils.book.experiments.under_variants.Compared`, or of
-    `rmutils.book.chapters.share_attention.layer_choice.layers`.
-    """
+    `rmutils.book.chapters.share_attention.layer_choice.layers`."""
     shown = {label: levels(tables[name], "correct") for name, label in (
         ("documents", "questions answered"), ("needles", "needles found")) if name in tables}
     if "texts" in tables:
@@ -175,10 +169,8 @@ def quality(
 
 def by_half(table: pd.DataFrame, layers: int) -> pd.DataFrame:
     """The setting in one layer, on average over each half of the layers, less the plain model.
-
     Result: As from `experiments.under_variants.changes`; variants are `first half` and `second
-    half`.
-    """
+    half`."""
     halves = {str(i): "first half" if i < layers / 2 else "second half" for i in range(layers)}
     means = table.assign(variant=table["variant"].replace(halves)).groupby(
         ["variant", "length", "question", "place"], as_index=False, sort=False)["correct"].mean()
@@ -195,10 +187,8 @@ def tokens_kept(tables: Tables) -> pd.DataFrame:
 
 def memory(costs: pd.DataFrame, base: str = PLAIN) -> pd.DataFrame:
     """Mean bytes that are kept behind an answer, by variant.
-
     Columns: `cache_bytes`, `hidden_bytes`, and as shares of all that `base` keeps: `cache` and
-    `both`.
-    """
+    `both`."""
     mean = costs.groupby("variant", sort=False)[["cache_bytes", "hidden_bytes"]].mean()
     both, whole = mean.sum(axis=1), mean.loc[base].sum()
     return mean.assign(cache=mean["cache_bytes"] / whole, both=both / whole)
@@ -224,10 +214,8 @@ def share_and_select(
 ) -> tuple[pd.DataFrame, list[Artifact], list[str]]:
     """Collect the arms of Figure 8 of Taniguchi and others, on needles: those without selection
     from chapter 12, the others from here.
-
     Columns: `variant`, `length`, `question`, `place`, `correct`, `kept` (share of tokens); and a
-    command line for each arm that is missing. The table is empty if any is.
-    """
+    command line for each arm that is missing. The table is empty if any is."""
     p = plan.content
     model, later = next((model, config) for model, config in planned(load_plan("later_sharing"))
                         if model == p["model"] and config.kept == p["sharing"])

@@ -48,9 +48,8 @@ class HalfMasked:
 
     def rises(self) -> pd.DataFrame:
         """Return the rises of groups of heads, in cases that all models answer.
-
-        Columns: `what`, `value`, `low`, `high` (95 %, over needles and splits), `p` (over needles).
-        """
+        Columns: `what`, `value`, `low`, `high` (95 %, over needles and splits), `p` (over
+        needles)."""
         before, solved = self.whole.before, self._solved()
         needles = before.cases["needle"].to_numpy()[solved]
         parts: dict[str, list[Array]] = {MASKED: [], UNMASKED: [], OTHER: []}

@@ -56,10 +56,8 @@ class LayerMatchedTraining:
 
     def effects(self) -> pd.DataFrame:
         """RetMask minus its control.
-
         Columns: `what`, `value`, `low`, `high`: scores of the masked and of the other heads, over
-        cases that both trained models solve, and the share of needles found.
-        """
+        cases that both trained models solve, and the share of needles found."""
         pairs = self.against_control()
         scores = training_effect(pairs, cases="both").query("quantity == 'change'")
         found = needles_found(pairs).query("quantity == 'change'")

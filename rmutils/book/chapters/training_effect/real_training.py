@@ -99,10 +99,9 @@ class RealTraining:
 
     def scores(self) -> pd.DataFrame:
         """Return the change of the mean score of the heads that RetMask masks.
-
         Columns: `against` (the control, over cases that both trained models answer, or the
-        untrained model), `seed` ("1", "2", or "both"), `value`, `low`, `high`, `p`, over needles.
-        """
+        untrained model), `seed` ("1", "2", or "both"), `value`, `low`, `high`, `p`, over
+        needles."""
         rows = []
         for against in (MATCHED, BEFORE):
             tables = {str(own.artifact.manifest["config"]["seed"]): _case_scores(own, control,
@@ -116,10 +115,8 @@ class RealTraining:
 
     def answers(self) -> pd.DataFrame:
         """Return what RetMask changes in the answers.
-
         Columns: `outcome`, `against` (the control, or `before`), `seed` ("1", "2", "both"), and the
-        `value`, `low`, `high`, `p`: in points of 100, over needles or questions.
-        """
+        `value`, `low`, `high`, `p`: in points of 100, over needles or questions."""
         rows = []
         for outcome, against in product(OUTCOMES, (MATCHED, BEFORE)):
             tables = {}
@@ -139,10 +136,9 @@ class RealTraining:
 
     def levels(self) -> pd.DataFrame:
         """Return what each model reaches, arm by arm and seed by seed.
-
         Columns: `outcome` (with its unit), `arm` (as readers know it), `seed`, `value`, `low`,
-        `high` (95 %, over needles or questions). Scores are those of the heads that RetMask masks.
-        """
+        `high` (95 %, over needles or questions). Scores are those of the heads that RetMask
+        masks."""
         rows = []
         for own, control in self.pairs:
             seed = own.artifact.manifest["config"]["seed"]

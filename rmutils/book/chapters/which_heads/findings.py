@@ -31,12 +31,10 @@ from rmutils.stats import ANY, DIFFERENCE, LEVEL, contrast, holm, interval
 
 def costs(result: WhichHeads) -> pd.DataFrame:
     """Return what each masking loses, and how much of it is due to the heads.
-
     Columns: `outcome`, `kind`, `count`, `whole` (of the unmasked model), `lost` and `control` (by
     the top heads, and by the same number of others of their layers), each an `Interval` over
-    samples (and draws), `difference` (an `Interval`), `p` (sign flips of samples), `p_holm`
-    (over the scores, for each outcome and number).
-    """
+    samples (and draws), `difference` (an `Interval`), `p` (sign flips of samples), `p_holm` (over
+    the scores, for each outcome and number)."""
     rows = []
     for (outcome, kind, count), part in result.outcomes[
             result.outcomes["policy"] != WHOLE].groupby(["outcome", "kind", "count"], sort=False):
@@ -64,10 +62,8 @@ def _lost(
 
 def compare_ablations(by_how: Mapping[str, WhichHeads]) -> pd.DataFrame:
     """Return the five comparisons of `data/plans/which_heads_ablations.yml` on one model.
-
     Columns: `what`, `difference` (an `Interval` over needles and draws of the share of needles lost
-    minus the control), `p` (sign flips of needles), `p_holm` (over the five).
-    """
+    minus the control), `p` (sign flips of needles), `p_holm` (over the five)."""
     def beyond(how: str, kind: str) -> np.ndarray:
         part = by_how[how].outcomes.query(
             "policy != @WHOLE and outcome == @PRIMARY and kind == @kind")
@@ -86,11 +82,9 @@ def compare_ablations(by_how: Mapping[str, WhichHeads]) -> pd.DataFrame:
 
 def agreement(result: WhichHeads, count: int, tau: float = 0.1) -> pd.DataFrame:
     """Compare each score with the copy score.
-
     Columns: `kind`, `correlation` (Spearman's, over all heads), `common` (of the top `count`),
     `layers` (lowest, middle and highest of the top), `like_tau` (the score that as many heads reach
-    as reach `tau` by the copy score; NaN if none does).
-    """
+    as reach `tau` by the copy score; NaN if none does)."""
     base, mean = result.ranking(COPY)[:count], result.map_of(COPY)
     reached = int((mean.round(DECIMALS) >= tau).sum())
     rows = []

@@ -82,10 +82,8 @@ class PairsFromOtherHeads:
 
     def by_seed(self) -> pd.DataFrame:
         """Needles found after each training, of 100.
-
         Columns: `heads by` (the score), `masked` (these heads, or others of their layers), and a
-        column for each seed, empty where the training is missing.
-        """
+        column for each seed, empty where the training is missing."""
         rows: dict[tuple[str, str], dict[str, float]] = {}
         for (score, strategy, seed), training in self.trainings.items():
             masked = "these" if strategy == RETMASK else "others of their layers"
@@ -95,12 +93,10 @@ class PairsFromOtherHeads:
 
     def needles(self) -> pd.DataFrame:
         """Needles found after a training, minus those after another one with the same seed.
-
         Columns: `primary` (whether the plan decides by it), `this` and `other` (score and
         strategy), `seeds`, `apart` (seeds whose two trainings end on different machines), `value`,
         `low`, `high` (share of the cases), `p` (corrected by Holm over the planned primary
-        comparisons, those that are missing included; NaN for others).
-        """
+        comparisons, those that are missing included; NaN for others)."""
         scores = list(self.heads())
         asked = [(True, (score, RETMASK), (COPY, RETMASK)) for score in scores if score != COPY]
         asked += [(False, (score, RETMASK), (score, MATCHED)) for score in scores]
@@ -147,10 +143,8 @@ def _found(training: Training) -> np.ndarray:
 
 
 def planned(plan: Plan) -> list[Run]:
-    """Return all runs in the order in which they are made.
-
-    `detect.score` chooses the heads: those that reach its `tau` are as many as by copy score.
-    """
+    """Return all runs in the order in which they are made. `detect.score` chooses the heads: those
+    that reach its `tau` are as many as by copy score."""
     p = plan.content
     base = planned_runs(p["model"])[0].changed({"tau": p["tau"]})
     count = len(detect_stored(p["model"], base.detect)[0].select(tau=base.tau))

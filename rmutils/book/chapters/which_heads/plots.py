@@ -46,9 +46,7 @@ def masking_costs(maskings: Mapping[str, pd.DataFrame]) -> Figure:
 
 def copy_against_write(answer: pd.DataFrame, model: str) -> Figure:
     """One answer token by token: heads that copy, and what heads that write add to the logit.
-
-    `answer`: The table `answer` of `rmutils.book.chapters.which_heads.experiment.WhichHeads`.
-    """
+    `answer`: The table `answer` of `rmutils.book.chapters.which_heads.experiment.WhichHeads`."""
     words = answer.drop_duplicates("step")["token"]
     figure = Figure(figsize=(WIDTH, 3.9), layout="constrained")
     panels = figure.subplots(2, 1, sharex=True)

@@ -163,11 +163,9 @@ def _furnish(app: Sphinx, doctree: nodes.document, output: nodes.Element, item: 
 
 
 def lead_across(app: Sphinx, doctree: nodes.document, page: str) -> None:
-    """Lead the numbers in what a cell says to their places, which may be on other pages.
-
-    What cells show is Markdown of its own, in which `[41](#fig-sweep)` is an address on the page,
-    or HTML with such addresses: the box of findings, and what a run of the gallery shows.
-    """
+    """Lead the numbers in what a cell says to their places, which may be on other pages. What cells
+    show is Markdown of its own, in which `[41](#fig-sweep)` is an address on the page, or HTML with
+    such addresses: the box of findings, and what a run of the gallery shows."""
     places = app.env.get_domain("std").anonlabels
 
     def elsewhere(label: str) -> str:

@@ -61,10 +61,8 @@ def items(notebook: NotebookNode, name: str) -> list[Item]:
 
 
 def thumbnail(notebook: NotebookNode, item: Item) -> str:
-    """The picture of a figure in small, as HTML that links to nothing; empty for a table.
-
-    MyST-NB names the file of a picture by the hash of its content.
-    """
+    """The picture of a figure in small, as HTML that links to nothing; empty for a table. MyST-NB
+    names the file of a picture by the hash of its content."""
     cell = notebook.cells[item.cell]
     picture = shown(cell)[item.output].data.get("image/svg+xml")
     if picture is None:

@@ -162,10 +162,8 @@ PAGE = "playground.html"
 
 class Scene(ReferenceRole):
     """The role `scene`: a link that opens the playground with a scene set, from any page's folder.
-
     `Mask one head <model=smollm2-135m&scene=0&change=top&k=1>`, say: its text, and in brackets the
-    part of the playground's address that `book/playground/address.js` reads.
-    """
+    part of the playground's address that `book/playground/address.js` reads."""
 
     def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
         up = "../" * self.env.docname.count("/")
