@@ -14,6 +14,7 @@ from rmutils.attention.ms_poe import MsPoe
 from rmutils.attention.variants import Plain
 from rmutils.book.chapters.failure_modes import FailureConfig, failure_modes
 from rmutils.book.chapters.is_it_causal.experiment import LeadersConfig, leaders_by_length
+from rmutils.book.chapters.is_it_causal.real_models import RealExchangeConfig, exchanged_sets
 from rmutils.book.chapters.masking_sweep import experiment as masking_sweep
 from rmutils.book.chapters.masking_sweep.experiment import SweepConfig, sweep
 from rmutils.book.chapters.memory_by_heads import MemoryConfig, memory_needles
@@ -55,6 +56,9 @@ RUNS: dict[str, Callable[[LanguageModel, Path], object]] = {
     "recall": lambda lm, path: recall(lm, RecallConfig(needles=GRID, p=(0.9,)), path)["recall"],
     "leaders": lambda lm, path: leaders_by_length(
         lm, LeadersConfig(cases=GRID, heads=((3, 7),)), journal=path).table,
+    "real exchanges": lambda lm, path: exchanged_sets(
+        lm, HeadScores(np.arange(64).reshape(1, 4, 16) / 500, "m"), RealExchangeConfig(
+            detect=GRID, cases=GRID, shares=(0.05,), draws=1, seed=0), journal=path),
     "masked needles": lambda lm, path: masked_needles(lm, MaskedNeedlesConfig(
         detect=GRID, counts=(2,), curve=(1,), same_layers=1, anywhere=0, every_position=0,
         asked=GRID.changed({"needles": None}), sets=("literal",), skipped=3, needles=2),
@@ -67,7 +71,8 @@ RUNS: dict[str, Callable[[LanguageModel, Path], object]] = {
         same_layers=1, anywhere=0, pairs=2, variants=("two",), length=300, max_new_tokens=8),
         journal=path).answers,
 }
-FACTORS = {"leaders": 0.7, "masked needles": 0.7, "memory": 0.7, "redirect": 0.7}
+FACTORS = dict.fromkeys(
+    ("leaders", "real exchanges", "masked needles", "memory", "redirect"), 0.7)
 """The factors of runs that only look at answers that are found."""
 OTHERS: dict[str, Callable[[LanguageModel, Path], object]] = {
     "documents": lambda lm, path: measure(lm, VariantConfig(

@@ -8,7 +8,7 @@ by answer.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ from rmutils.heads.masking import draw_layer_matched
 from rmutils.heads.one_run import WatchedAnswer
 from rmutils.heads.patching import GivenAnswer, single_heads, without_needle
 from rmutils.heads.score_kinds import SCORES
-from rmutils.heads.scores import DECIMALS, Head
+from rmutils.heads.scores import DECIMALS, Head, Values
 from rmutils.models import LanguageModel
 from rmutils.models.loading import ModelRef
 
@@ -143,16 +143,17 @@ def is_it_causal(
                            for head in np.ndindex(*lm.shape)],
                           columns=["kind", "layer", "head", "score"])
     ranked = IsItCausal(scores, *[pd.DataFrame()] * 2)
-    rows, sets = _choices(lm, config, {kind: ranked.ranking(kind) for kind in config.kinds})
-    for case, answer in _found(lm, config.cases, kept):
+    rows, sets = choices(lm.shape, {kind: ranked.ranking(kind) for kind in config.kinds},
+                         config.top, config.draws, config.seed)
+    for case, answer in found_answers(lm, config.cases, kept):
         kept[case.id] = _exchanged(lm, case, answer, rows, sets, config.top[0]) if answer else {}
-    done = _answers(lm, config.cases, kept)
+    done = answers(lm, config.cases, kept)
     return IsItCausal(
-        scores, _table(done, "sets"),
-        _table(done, "singles").astype({"restored": "float32", "removed": "float32"}))
+        scores, joined(done, "sets"),
+        joined(done, "singles").astype({"restored": "float32", "removed": "float32"}))
 
 
-def _answers(lm: LanguageModel, config: DetectConfig, kept: Journal) -> list[dict[str, Any]]:
+def answers(lm: LanguageModel, config: DetectConfig, kept: Journal) -> list[dict[str, Any]]:
     """What is kept of the answers that have their needle."""
     done = [kept[case.id] for case in build_cases(lm, config) if kept[case.id]]
     if not done:
@@ -160,12 +161,12 @@ def _answers(lm: LanguageModel, config: DetectConfig, kept: Journal) -> list[dic
     return done
 
 
-def _table(records: list[dict[str, Any]], part: str) -> pd.DataFrame:
+def joined(records: list[dict[str, Any]], part: str) -> pd.DataFrame:
     """One part of all answers below each other."""
     return pd.concat([pd.DataFrame(record[part]) for record in records], ignore_index=True)
 
 
-def _found(
+def found_answers(
     lm: LanguageModel, config: DetectConfig, kept: Journal
 ) -> Iterator[tuple[NiahCase, WatchedAnswer | None]]:
     """Answer the cases that are not done; None where the needle is not found."""
@@ -182,26 +183,48 @@ def _found(
             advance(1)
 
 
-def _choices(
-    lm: LanguageModel, config: IsItCausalConfig, rankings: Mapping[str, list[Head]]
+def choices(
+    shape: tuple[int, int], rankings: Mapping[str, list[Head]], counts: Sequence[int], draws: int,
+    seed: int,
 ) -> tuple[pd.DataFrame, NDArray[np.bool_]]:
     """All sets of heads: `kind`, `policy`, `count`, `draw`; and (sets, layers, heads)."""
     rows: list[tuple[str, str, int, int]] = [("", NONE, 0, 0)]
     heads: list[list[Head]] = [[]]
     for kind, ranking in rankings.items():
-        for count in config.top:
+        for count in counts:
             top = ranking[:count]
             rows.append((kind, TOP, count, 0))
             heads.append(top)
-            for draw in range(config.draws):
+            for draw in range(draws):
                 rows.append((kind, MATCHED, count, draw))
-                heads.append(draw_layer_matched(lm.shape, top, exclude=top,
-                                                seed=config.seed + draw))
-    chosen = np.zeros((len(heads), *lm.shape), bool)
+                heads.append(draw_layer_matched(shape, top, exclude=top, seed=seed + draw))
+    chosen = np.zeros((len(heads), *shape), bool)
     for one, mask in zip(heads, chosen, strict=True):
         for head in one:
             mask[head] = True
     return pd.DataFrame(rows, columns=["kind", "policy", "count", "draw"]), chosen
+
+
+class TwoRuns:
+    """An answer in the run with its needle, and in the one without it."""
+
+    def __init__(self, lm: LanguageModel, case: NiahCase, answer: WatchedAnswer):
+        clean, empty = (GivenAnswer(lm, ids, answer)
+                        for ids in (case.input_ids, without_needle(case)))
+        off = empty.outputs()
+        self.case, self.ways = case, {RESTORE: (empty, answer.outputs), REMOVE: (clean, off),
+                                      ZERO: (clean, torch.zeros_like(off))}
+
+    def exchanged(self, way: str, chosen: NDArray[np.bool_]) -> tuple[Values, Values]:
+        """Exchange some heads in one way; see `GivenAnswer.exchanged`."""
+        run, outputs = self.ways[way]
+        return run.exchanged(outputs, chosen)
+
+    def sets(self, way: str, rows: pd.DataFrame, chosen: NDArray[np.bool_]) -> pd.DataFrame:
+        """Exchange sets of heads, which `rows` names: records for `IsItCausal.sets`."""
+        odds, right = self.exchanged(way, chosen)
+        return rows.assign(case=self.case.id, needle=self.case.needle_index, way=way,
+                           right=right.mean(1), whole=right.all(1), nats=odds.sum(1))
 
 
 def _exchanged(
@@ -209,10 +232,9 @@ def _exchanged(
     sets: NDArray[np.bool_], count: int,
 ) -> dict[str, dict[str, list[Any]]]:
     """Exchange single heads and sets of heads in one answer: records for `sets` and `singles`."""
-    clean = GivenAnswer(lm, case.input_ids, answer)
-    empty = GivenAnswer(lm, without_needle(case), answer)
-    on, off, single = answer.outputs, empty.outputs(), single_heads(lm)
-    restored, removed = empty.exchanged(on, single)[0], clean.exchanged(off, single)[0]
+    runs = TwoRuns(lm, case, answer)
+    single = single_heads(lm)
+    restored, removed = (runs.exchanged(way, single)[0] for way in (RESTORE, REMOVE))
     gained, lost = restored[1:] - restored[0], removed[0] - removed[1:]
     steps = len(answer.steps)
     singles = pd.DataFrame({
@@ -226,18 +248,13 @@ def _exchanged(
     own = np.zeros((steps, *lm.shape), bool)
     for mask, order in zip(own, np.argsort(-gained, 0, kind="stable")[:count].T, strict=True):
         mask.ravel()[order] = True
-    parts = []
+    named = pd.concat([rows, pd.DataFrame({
+        "kind": "", "policy": [OWN, SHIFTED], "count": count, "draw": 0})])
     whole = np.broadcast_to(sets[:, None], (len(sets), steps, *lm.shape))
-    for way, run, outputs, chosen, named in (
-            (RESTORE, empty, on, np.concatenate([whole, [own, np.roll(own, 1, 0)]]), pd.concat([
-                rows, pd.DataFrame({"kind": "", "policy": [OWN, SHIFTED], "count": count,
-                                    "draw": 0})])),
-            (REMOVE, clean, off, whole, rows), (ZERO, clean, torch.zeros_like(off), whole, rows)):
-        odds, right = run.exchanged(outputs, chosen)
-        parts.append(named.assign(
-            case=case.id, needle=case.needle_index, way=way, right=right.mean(1),
-            whole=right.all(1), nats=odds.sum(1)))
-    return {"sets": pd.concat(parts).to_dict("list"), "singles": singles.to_dict("list")}
+    return {"sets": pd.concat([
+        runs.sets(RESTORE, named, np.concatenate([whole, [own, np.roll(own, 1, 0)]])),
+        runs.sets(REMOVE, rows, whole), runs.sets(ZERO, rows, whole)]).to_dict("list"),
+        "singles": singles.to_dict("list")}
 
 
 def leaders_by_length(
@@ -250,7 +267,7 @@ def leaders_by_length(
     for mask, head in zip(chosen[2:], config.heads, strict=True):
         mask[0][head] = True
     layers, heads = zip(*config.heads, strict=True)
-    for case, answer in _found(lm, config.cases, kept):
+    for case, answer in found_answers(lm, config.cases, kept):
         record: dict[str, Any] = {}
         if answer:
             odds = GivenAnswer(lm, without_needle(case), answer).exchanged(
@@ -260,7 +277,7 @@ def leaders_by_length(
                 "head": heads, "restored": odds[2:] - odds[0], "gap": odds[1] - odds[0],
             }).to_dict("list")
         kept[case.id] = record
-    return Leaders(_table(_answers(lm, config.cases, kept), "table"))
+    return Leaders(joined(answers(lm, config.cases, kept), "table"))
 
 
 def is_it_causal_stored(
