@@ -26,13 +26,7 @@ import yaml
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from rmutils.book.site.classroom import (  # noqa: E402
-    RELEASE,
-    SOURCE,
-    VARIANTS,
-    make_variants,
-    make_worksheets,
-)
+from rmutils.book.site.classroom import RELEASE, SOURCE, VARIANTS, make_variants, make_worksheets  # noqa: E402
 
 MISTAKES = yaml.safe_load((ROOT / "tests/notebooks/wrong_answers.yml").read_text("utf-8"))
 """Label of an exercise -> what is wrong -> the code of such an answer."""

@@ -26,20 +26,9 @@ from rmutils.attention.decoding import (
     retrieval_capture,
 )
 from rmutils.attention.rope import layers_of, position_embeddings
-from rmutils.attention.share_attention import (
-    Shared,
-    read_sharing,
-    share_attention,
-    shared_layers,
-)
+from rmutils.attention.share_attention import Shared, read_sharing, share_attention, shared_layers
 from rmutils.attention.sharing_plans import Sharing
-from rmutils.attention.variants import (
-    VARIANTS,
-    AttachedModel,
-    AttentionVariant,
-    Done,
-    PromptView,
-)
+from rmutils.attention.variants import VARIANTS, AttachedModel, AttentionVariant, Done, PromptView
 from rmutils.core.config import added
 from rmutils.core.errors import UserError
 from rmutils.models import LanguageModel

@@ -15,11 +15,7 @@ from rmutils.core.validation import parse_json
 from rmutils.models.families import EXAMINED, FAMILIES, TAU, family_of
 from rmutils.models.head_blocks import projections
 from rmutils.models.language_model import LanguageModel
-from rmutils.models.piece_hashes import (
-    GEMMA3_270M,
-    QWEN2_5_CODER_0_5B,
-    QWEN2_5_CODER_1_5B,
-)
+from rmutils.models.piece_hashes import GEMMA3_270M, QWEN2_5_CODER_0_5B, QWEN2_5_CODER_1_5B
 from rmutils.models.trained import is_training, origin
 
 

@@ -9,21 +9,8 @@ from rmutils.stats.contrast import (
     paired,
     sign_flip_test,
 )
-from rmutils.stats.corrections import (
-    POWER,
-    holm,
-    interval_p,
-    smallest_effect,
-    smallest_p,
-)
-from rmutils.stats.correlations import (
-    Correlation,
-    Line,
-    correlation,
-    fit_line,
-    pearson,
-    spearman,
-)
+from rmutils.stats.corrections import POWER, holm, interval_p, smallest_effect, smallest_p
+from rmutils.stats.correlations import Correlation, Line, correlation, fit_line, pearson, spearman
 from rmutils.stats.intervals import (
     ANY,
     CONTRAST,

@@ -5,12 +5,7 @@ import pytest
 import torch
 from transformers import AttentionInterface
 
-from rmutils.attention.share_attention import (
-    Shared,
-    Workspace,
-    share_attention,
-    sharing_heads,
-)
+from rmutils.attention.share_attention import Shared, Workspace, share_attention, sharing_heads
 from rmutils.attention.sharing_plans import (
     clusters,
     distances,

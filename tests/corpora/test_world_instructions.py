@@ -7,12 +7,7 @@ import pytest
 
 from rmutils.corpora.world import World
 from rmutils.corpora.world import lexicon as words
-from rmutils.corpora.world.knowledge import (
-    KINDS,
-    TOPICS,
-    instruction,
-    words_of,
-)
+from rmutils.corpora.world.knowledge import KINDS, TOPICS, instruction, words_of
 from tests.corpora.reader import fact_of, facts_in, questions_in, sentences
 
 SPLITS = ("train", "held_out")

@@ -6,12 +6,7 @@ import numpy as np
 import pytest
 
 from rmutils.heads import HeadScores
-from rmutils.heads.sparsity import (
-    COLUMNS,
-    ranking_stability,
-    recall_of_detections,
-    top_overlap,
-)
+from rmutils.heads.sparsity import COLUMNS, ranking_stability, recall_of_detections, top_overlap
 
 RNG = np.random.default_rng(0)
 TRUE = np.linspace(0, 1, 40).reshape(5, 8)

@@ -11,10 +11,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 import rmutils
 from rmutils import DetectConfig, UserError, detect, export_masked, load_model, wrap
 from rmutils.core.paths import SHIPPED_MODELS
-from rmutils.evaluation.abilities.evaluate_abilities import (
-    GeneralConfig,
-    evaluate_general_stored,
-)
+from rmutils.evaluation.abilities.evaluate_abilities import GeneralConfig, evaluate_general_stored
 from rmutils.evaluation.helmet.evaluation import evaluate_stored
 from rmutils.heads.detection import detect_stored
 from rmutils.models.loading import ModelRef

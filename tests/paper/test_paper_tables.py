@@ -7,10 +7,7 @@ import pytest
 
 from rmutils.core.errors import UserError
 from rmutils.paper import load_tables
-from rmutils.paper.tables import (
-    PAPER,
-    printed_table,
-)
+from rmutils.paper.tables import PAPER, printed_table
 
 
 @pytest.fixture

@@ -8,9 +8,7 @@ import numpy as np
 import pytest
 
 from rmutils.core.errors import UserError
-from rmutils.paper import (
-    load_published_scores,
-)
+from rmutils.paper import load_published_scores
 from rmutils.paper.head_checks import derive, write
 from rmutils.paper.tables import PAPER, PUBLISHED_SCORES, PUBLISHED_STABILITY, PUBLISHED_SUMMARY
 

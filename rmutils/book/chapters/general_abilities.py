@@ -41,14 +41,7 @@ from rmutils.evaluation.abilities.evaluate_abilities import (
 from rmutils.models.loading import corpus_of
 from rmutils.pipeline.retmask import RetMaskRun
 from rmutils.preference.strategies import STRATEGIES
-from rmutils.stats import (
-    MORE_POINTS,
-    POINTS,
-    Interval,
-    compare,
-    holm,
-    interval,
-)
+from rmutils.stats import MORE_POINTS, POINTS, Interval, compare, holm, interval
 
 ALL = "mean of the tasks"
 

@@ -11,13 +11,7 @@ from rmutils.book.chapters.share_attention.findings import group_distances, key_
 from rmutils.book.claims.flattery import flattery
 from rmutils.book.experiments.engines import OURS, engines
 from rmutils.book.site.pages import COVERAGE, inputs
-from rmutils.book.site.pages.coverage import (
-    CLAIMS,
-    SIGNS,
-    coverage,
-    japanese_tables,
-    read_coverage,
-)
+from rmutils.book.site.pages.coverage import CLAIMS, SIGNS, coverage, japanese_tables, read_coverage
 from rmutils.core import paths
 from rmutils.core.results import stored
 

@@ -9,16 +9,7 @@ from matplotlib.figure import Figure
 
 from rmutils.book.chapters.heads_at_work.experiment import HEADS_AT_WORK
 from rmutils.book.chapters.heads_at_work.findings import OTHERS, RETRIEVAL, Tables, level, weights
-from rmutils.book.figures.style import (
-    BLUE,
-    GREEN,
-    GREY,
-    INK,
-    ORANGE,
-    PALE,
-    PURPLE,
-    WIDTH,
-)
+from rmutils.book.figures.style import BLUE, GREEN, GREY, INK, ORANGE, PALE, PURPLE, WIDTH
 from rmutils.heads.attention_kinds import KINDS, attention_kinds
 from rmutils.heads.detection import detect_stored
 from rmutils.models import LanguageModel

@@ -22,12 +22,7 @@ from rmutils.book.chapters.training_effect.real_training import (
     trained,
 )
 from rmutils.book.experiments.planned_runs import BEFORE, RETMASK, seeds_said, trainings
-from rmutils.book.experiments.real_tasks import (
-    LENGTH,
-    WHOLE,
-    difference,
-    tasks_by_state,
-)
+from rmutils.book.experiments.real_tasks import LENGTH, WHOLE, difference, tasks_by_state
 from rmutils.book.findings import declare
 from rmutils.book.verdicts import CATEGORIES, CannotShow, Effect, blind_spot, quantity
 from rmutils.core.errors import UserError

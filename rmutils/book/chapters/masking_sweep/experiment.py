@@ -26,13 +26,7 @@ from rmutils.corpora.world.samples import Sample
 from rmutils.corpora.world.tasks import TASKS
 from rmutils.evaluation.answers import speak
 from rmutils.evaluation.teaching_card import DETECTION
-from rmutils.heads.detection import (
-    DetectConfig,
-    depends_on,
-    detect_stored,
-    even_depths,
-    inputs_of,
-)
+from rmutils.heads.detection import DetectConfig, depends_on, detect_stored, even_depths, inputs_of
 from rmutils.heads.masking import MATCHED, draw_layer_matched, mask_heads
 from rmutils.heads.scores import DECIMALS, Head, HeadScores
 from rmutils.models import LanguageModel

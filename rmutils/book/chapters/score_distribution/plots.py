@@ -17,17 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
 from rmutils.book.chapters.your_own_model import Forecast
-from rmutils.book.figures.style import (
-    BLUE,
-    GREEN,
-    GREY,
-    INK,
-    ORANGE,
-    PURPLE,
-    RED,
-    WIDTH,
-    new_axes,
-)
+from rmutils.book.figures.style import BLUE, GREEN, GREY, INK, ORANGE, PURPLE, RED, WIDTH, new_axes
 from rmutils.evaluation.formation import Formation
 from rmutils.stats import LEVEL, RESAMPLES
 

@@ -28,12 +28,7 @@ from rmutils.heads.head_change import (
     training_effect,
 )
 from rmutils.heads.masking import count_displaced
-from rmutils.pipeline.retmask import (
-    RetMaskConfig,
-    RetMaskRun,
-    RetMaskSteps,
-    label_of,
-)
+from rmutils.pipeline.retmask import RetMaskConfig, RetMaskRun, RetMaskSteps, label_of
 from rmutils.stats import Interval
 from rmutils.training.compute_backend import ComputeBackend
 

@@ -22,11 +22,7 @@ from rmutils.book.experiments.planned_runs import (
     RetMaskExperiment,
     planned_runs,
 )
-from rmutils.book.experiments.real_tasks import (
-    abilities,
-    difference,
-    tasks,
-)
+from rmutils.book.experiments.real_tasks import abilities, difference, tasks
 from rmutils.book.verdicts import Effect
 from rmutils.core.errors import NotStored, UserError, unknown
 from rmutils.core.experiment import Run
