@@ -49,5 +49,4 @@ def unknown(name: str, known: Iterable[str]) -> str:
 def require(missing: Sequence[str]) -> None:
     """Raise NotStored with the command lines that make what is missing, if anything is."""
     if missing:
-        raise NotStored("what is asked for is not stored. Make it: "
-                        + ", ".join(f"`{command}`" for command in missing) + ".")
+        raise NotStored(f"Make it: {', '.join(f'`{command}`' for command in missing)}.")

@@ -21,7 +21,7 @@ from rmutils.book.experiments.run_costs import CostsConfig, costs
 from rmutils.book.experiments.under_variants import TextsConfig, VariantConfig, measure
 from rmutils.book.findings import Measured, declare
 from rmutils.core.config import Config
-from rmutils.core.errors import NotStored
+from rmutils.core.errors import require
 from rmutils.core.experiment import Experiment, Plan
 from rmutils.core.results import Artifact, Compute, read_tables, write_tables
 from rmutils.evaluation.helmet import EvaluateConfig, evaluate
@@ -265,7 +265,7 @@ def stored() -> Contrasts:
     """Look up the planned runs."""
     found = contrasts()
     if found is None:
-        raise NotStored(f"None of the planned runs is stored. Make them: `{CONTRASTED.command}`.")
+        require([CONTRASTED.command])
     return found
 
 

@@ -20,7 +20,7 @@ from rmutils.book.figures.report import number
 from rmutils.book.figures.style import BLUE, GREY, ORANGE, WIDTH
 from rmutils.book.findings import Measured, declare, scaled
 from rmutils.core.config import Config, digest
-from rmutils.core.errors import NotStored
+from rmutils.core.errors import NotStored, require
 from rmutils.core.experiment import Experiment, Plan, Run
 from rmutils.core.journal import Journal, progress_bar
 from rmutils.core.results import JOURNAL, Artifact
@@ -293,6 +293,6 @@ def bytes_kept(model: str, share: float) -> int:
 
 def _answers(model: str):
     if model not in stored():
-        raise NotStored("Make it with `rmutils run memory_by_heads -p compute_memory auto`.")
+        require([FOUND.command])
     answers, artifact = stored()[model]
     return answers, artifact.name

@@ -24,7 +24,8 @@ from rmutils.book.chapters.share_attention.savings_curves import (
 from rmutils.book.experiments.run_costs import roofline
 from rmutils.book.experiments.under_variants import changes, levels
 from rmutils.book.findings import AGAINST, NONE, SHOWN, UNDECIDED, Measured, declare, scaled
-from rmutils.core.errors import NotStored
+from rmutils.core.config import run_notebook
+from rmutils.core.errors import require
 from rmutils.core.experiment import load_plan
 from rmutils.core.results import Tables
 from rmutils.stats import DIFFERENCE, contrast
@@ -39,8 +40,7 @@ LARGE, FILTER = "smollm2-135m", 14  # the real model, and its filter layer
 def _recall() -> tuple[pd.DataFrame, str]:
     model, layer, config = planned_recall(load_plan("select_recall"))
     tables, artifacts, missing = look_up(model, config, compute="never")
-    if missing:
-        raise NotStored(f"`{missing[0]}` makes it.")
+    require(missing)
     return tables["recall"].query("layer == @layer"), artifacts[0].name
 
 
@@ -89,8 +89,7 @@ def needles_lost_selecting(model: str) -> Measured:
     """Needles that a teaching model loses behind its filter, as chapter 15 measured them."""
     found = needles_under(Select(filter_layer=1, p=0.99))
     if model not in found:
-        raise NotStored("`rmutils run 15_retrieval_heads_under_change -p compute_stored auto` "
-                        "makes it.")
+        require([run_notebook("15_retrieval_heads_under_change", {"compute_stored": "auto"})])
     table, artifact = found[model]
     row = changes(table, "correct").set_index("variant").loc[CHANGED]
     return Measured(scaled(row[["effect", "high", "low"]], -100), [artifact.name],
@@ -100,8 +99,7 @@ def needles_lost_selecting(model: str) -> Measured:
 @cache
 def _agreement() -> tuple[Tables, str]:
     tables, artifacts, missing = look_up(LARGE, AgreementConfig(layer=FILTER), compute="never")
-    if missing:
-        raise NotStored(f"`{missing[0]}` makes it.")
+    require(missing)
     return tables, artifacts[0].name
 
 
@@ -147,8 +145,7 @@ def gpu_step(tokens: int, kept: float) -> Measured:
 @cache
 def _together() -> tuple[pd.DataFrame, list[str]]:
     needles, artifacts, missing = share_and_select(load_plan("share_and_select"))
-    if missing:
-        raise NotStored(f"`{missing[0]}` makes it.")
+    require(missing)
     return needles, [one.name for one in artifacts]
 
 

@@ -18,7 +18,7 @@ from rmutils.book.chapters.data_and_training.pair_statistics import difference_o
 from rmutils.book.experiments.planned_runs import BEFORE, RETMASK, seeds_said, trainings
 from rmutils.book.findings import AGAINST, SHOWN, UNDECIDED, Measured, Verdict, declare, scaled
 from rmutils.book.verdicts import Effect, quantity
-from rmutils.core.errors import NotStored
+from rmutils.core.errors import NotStored, require
 from rmutils.core.experiment import load_plan
 from rmutils.evaluation.answers import repetition_rate
 from rmutils.stats import ANY, DIFFERENCE, Bounds, Interval, interval
@@ -56,8 +56,7 @@ def half_learned() -> half.HalfLearned:
     """Look up the runs on half-learned models; all that are planned have to be stored."""
     found = half.half_learned()
     if found is None or found.done < found.planned:
-        raise NotStored("Not all planned runs on half-learned models are stored. They are made by "
-                        f"`{half.HALF_LEARNED.command}`.")
+        require([half.HALF_LEARNED.command])
     return found
 
 
@@ -90,9 +89,7 @@ def half_learned_verdict() -> Measured:
 def half_learned_again() -> pd.DataFrame:
     """Return the cases of the runs that were asked 200 needles; all planned have to be stored."""
     runs = again.HALF_LEARNED_AGAIN.collect()
-    if runs.missing:
-        raise NotStored("Not all runs that ask half-learned models 200 needles are stored. They "
-                        f"are made by `{again.HALF_LEARNED_AGAIN.command}`.")
+    require([*runs.missing.values()][:1])
     return runs.table("cases")
 
 

@@ -11,7 +11,7 @@ import pandas as pd
 from rmutils.book.chapters.heads_at_work.experiment import HEADS_AT_WORK
 from rmutils.book.figures.report import number
 from rmutils.book.findings import Measured, declare
-from rmutils.core.errors import NotStored
+from rmutils.core.errors import NotStored, require
 from rmutils.core.results import Artifact, read_tables
 from rmutils.heads.attention_kinds import KINDS
 from rmutils.stats import DIFFERENCE, SHARE, Contrast, Interval, contrast, holm, interval
@@ -40,7 +40,7 @@ def stored() -> dict[str, tuple[Tables, Artifact]]:
 def tables_of(model: str) -> tuple[Tables, Artifact]:
     """Return the tables of a model; raise NotStored with the command that makes them."""
     if model not in stored():
-        raise NotStored(f"Make it with `{HEADS_AT_WORK.command}`.")
+        require([HEADS_AT_WORK.command])
     return stored()[model]
 
 

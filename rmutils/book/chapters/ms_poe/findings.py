@@ -7,6 +7,7 @@ from functools import cache
 from rmutils.book.chapters.ms_poe.experiment import (
     MANY,
     ONE,
+    POSITIONS,
     gains,
     positions,
     tested,
@@ -14,7 +15,7 @@ from rmutils.book.chapters.ms_poe.experiment import (
 )
 from rmutils.book.experiments.under_variants import changes, perplexities
 from rmutils.book.findings import Measured, declare, scaled
-from rmutils.core.errors import NotStored
+from rmutils.core.errors import require
 from rmutils.core.experiment import load_plan
 from rmutils.core.results import Tables
 
@@ -30,7 +31,7 @@ CHANGE = ["change", "change_low", "change_high"]
 def _stored() -> tuple[Tables, list[str]]:
     tables, runs = positions()
     if not tables or runs.missing:
-        raise NotStored("`rmutils run 11_ms_poe -p compute_planned auto` makes it.")
+        require([POSITIONS.command])
     return tables, [one.name for one in runs.artifacts]
 
 
@@ -95,8 +96,7 @@ def price_many_minus_one(model: str) -> Measured:
 @cache
 def _real() -> tuple[Tables, list[str]]:
     real = within_length(LARGE)
-    if real.missing:
-        raise NotStored("`rmutils run 11_ms_poe -p compute_large auto` makes it.")
+    require(real.missing)
     return real.tables, [one.name for one in real.artifacts]
 
 

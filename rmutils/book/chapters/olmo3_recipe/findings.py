@@ -11,7 +11,7 @@ from rmutils.book.chapters.olmo3_recipe import ablations, experiment
 from rmutils.book.chapters.olmo3_recipe.ablations import ARMS, RECIPE, RECIPE_PARTS
 from rmutils.book.chapters.olmo3_recipe.experiment import Extension, at_end
 from rmutils.book.findings import Measured, declare
-from rmutils.core.errors import NotStored
+from rmutils.core.errors import require
 from rmutils.longcontext.extension import ExtensionConfig
 
 MODEL, FULL, ALL = "tiny-olmo3", "YaRN, full layers", "YaRN, all layers"
@@ -89,8 +89,7 @@ def parts_at_end() -> tuple[ablations.RecipeParts, pd.DataFrame]:
     """Look up the runs without a part, and what each changes after all tokens."""
     parts = ablations.recipe_parts()
     if parts is None or not parts.complete:
-        raise NotStored("Planned runs are missing; they are made by "
-                        f"`{RECIPE_PARTS.command}`, a quarter of an hour each.")
+        require([RECIPE_PARTS.command])
     effects = ablations.arm_effects(parts)
     last = effects[effects["tokens"] == effects["tokens"].max()]
     return parts, last.set_index(["measure", "arm"])

@@ -27,7 +27,7 @@ from rmutils.book.chapters.redirect_heads.experiment import (
 )
 from rmutils.book.figures.report import number, spell
 from rmutils.book.findings import Measured, declare
-from rmutils.core.errors import NotStored
+from rmutils.core.errors import NotStored, require
 from rmutils.core.results import Artifact
 from rmutils.stats import DIFFERENCE, SHARE, Contrast, contrast, holm, interval
 
@@ -236,7 +236,7 @@ def moved(model: str) -> Measured:
     """Answers that follow a passage moved to the end, minus those that follow one pointed at."""
     variants = stored(VARIANTS)
     if model not in variants.answers:
-        raise NotStored("Make it with `rmutils run redirect_heads -p compute_redirected auto`.")
+        require([REDIRECT.command])
     found = points(moved_minus_pointed(model))
     return Measured(found.interval, [variants.artifacts[model].name], found.clusters,
                     words={"model": model})
@@ -245,7 +245,7 @@ def moved(model: str) -> Measured:
 def _follows(model: str, part: str) -> Measured:
     answers = stored(part).answers
     if model not in answers:
-        raise NotStored("Make it with `rmutils run redirect_heads -p compute_redirected auto`.")
+        require([REDIRECT.command])
     top = condition(answers[model], TOP)
     found = points(more(top, condition(answers[model], MATCHED)))
     p = primary(answers).set_index("model").loc[model, "p_holm"]

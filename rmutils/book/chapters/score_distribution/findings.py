@@ -22,7 +22,7 @@ from rmutils.book.experiments.real_models import detection, real_models
 from rmutils.book.experiments.sweep_questions import HAYSTACK
 from rmutils.book.findings import SHOWN, UNDECIDED, Measured, declare, scaled
 from rmutils.book.verdicts import ALPHA, MODELS, CannotShow, Effect, quantity
-from rmutils.core.errors import NotStored
+from rmutils.core.errors import NotStored, require
 from rmutils.heads import sparsity
 from rmutils.heads.detection import DetectConfig, detect_stored, even_depths
 from rmutils.heads.scores import HeadScores
@@ -137,8 +137,7 @@ def gain_over_sparsity_at_equal_size(statistic: str) -> Effect:
     over versions of one model that differ in it; Fisher's interval."""
     found = sparsity_and_gain()
     if found is None or found.done[RETMASK] < found.planned[RETMASK]:
-        raise NotStored("not all training runs of versions of one model are stored. They are "
-                        "made by `rmutils run 05_score_distribution -p compute_sparsity auto`.")
+        require([equal_designs.SPARSITY_AND_GAIN.command])
     table = gains_by_design(found, statistic=statistic)
     if len(table) < MODELS:
         raise CannotShow(f"a correlation over {len(table)} designs; it takes {MODELS} or more",
@@ -276,6 +275,5 @@ def designed_gains_differ() -> Measured:
 def equal_gains_differ() -> Measured:
     """Cochran's Q of the gains of the versions of one model."""
     if (found := sparsity_and_gain()) is None:
-        raise NotStored("No version of one model is stored. `rmutils run 05_score_distribution "
-                        "-p compute_sparsity auto` makes them.")
+        require([equal_designs.SPARSITY_AND_GAIN.command])
     return _spread(equal_designs.answer(equal_designs.points(found)).spread)

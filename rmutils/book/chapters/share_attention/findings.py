@@ -26,7 +26,7 @@ from rmutils.book.chapters.share_attention.savings_curves import (
 )
 from rmutils.book.experiments.variant_questions import DocumentsConfig
 from rmutils.book.findings import AGAINST, BY_SIGN, SHOWN, UNDECIDED, Measured, Verdict, declare
-from rmutils.core.errors import NotStored
+from rmutils.core.errors import NotStored, require
 from rmutils.core.experiment import load_plan
 from rmutils.core.results import Tables, stored
 from rmutils.heads.detection import DetectConfig
@@ -125,8 +125,7 @@ def one_layer(half: str, asked: str = "needles", spared: Sequence[int] = ()) -> 
     """Mean change of right answers if heads share in one layer of a half; asked too little for an
     interval."""
     tables, artifacts, missing = look_up(LARGE, ONE_LAYER, compute="never")
-    if missing:
-        raise NotStored(f"`{missing[0]}` makes it.")
+    require(missing)
     table = tables[asked][~tables[asked]["variant"].isin(map(str, spared))]
     change = float(by_half(table, COUNT).set_index("variant").loc[half, "effect"])
     return replace(Measured.count(100 * change, [artifacts[0].name], half=half),

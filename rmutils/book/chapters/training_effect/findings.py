@@ -23,6 +23,7 @@ from rmutils.book.chapters.training_effect import layer_matched_training as laye
 from rmutils.book.chapters.training_effect import real_training as larger
 from rmutils.book.chapters.training_effect.real_training import TRAINED, masked_heads_beyond
 from rmutils.book.chapters.which_heads.pairs_from_other_heads import (
+    OTHER_PAIRS,
     PairsFromOtherHeads,
     pairs_from_other_heads,
 )
@@ -36,7 +37,7 @@ from rmutils.book.experiments.planned_runs import (
 from rmutils.book.experiments.real_tasks import difference
 from rmutils.book.findings import Measured, declare, scaled
 from rmutils.book.verdicts import MARGIN, Effect, blind_spot, quantity
-from rmutils.core.errors import NotStored
+from rmutils.core.errors import NotStored, require
 from rmutils.core.results import Artifact
 from rmutils.heads.head_change import (
     ALL,
@@ -186,8 +187,7 @@ def larger_model() -> larger.RealTraining:
     """Look up what RetMask and its control do to the larger model."""
     found = larger.real_training()
     if not found.pairs:
-        raise NotStored(f"No pair of runs on {larger.MODEL} is stored. `rmutils run "
-                        "06_training_effect -p compute_real auto` makes them.")
+        require([larger.REAL_TRAINING.command])
     return found
 
 
@@ -222,8 +222,7 @@ def larger_answers_change(outcome: str, against: str) -> Measured:
     """Needles found, tasks or abilities after RetMask, minus before or after the control."""
     found, rows = larger_model(), _larger_answers()
     if (outcome, against, "both") not in rows.index:
-        raise NotStored(f"The {outcome} of {larger.MODEL} are not stored. `rmutils run "
-                        "06_training_effect -p compute_real auto` makes them.")
+        require([larger.REAL_TRAINING.command])
     return Measured.row(rows.loc[(outcome, against, "both")], _names(found.artifacts), p="p",
                         outcome=outcome, against=larger.NAMES[against])
 
@@ -263,8 +262,7 @@ def masked_heads_rise_over_all(model: str) -> Measured:
 def _again() -> PairsFromOtherHeads:
     found = pairs_from_other_heads()
     if not found.repeated:
-        raise NotStored("No further runs are stored. `rmutils run which_heads -p compute_pairs "
-                        "auto` makes them.")
+        require([OTHER_PAIRS.command])
     return found
 
 
@@ -291,8 +289,7 @@ def needles_change_again() -> Measured:
 def _matched() -> layer_matched.LayerMatchedTraining:
     found = layer_matched.layer_matched_training()
     if len(found.runs) < found.planned:
-        raise NotStored(f"{len(found.runs)} of {found.planned} seeds are stored. `rmutils run "
-                        "06_training_effect -p compute_matched auto` makes the others.")
+        require([layer_matched.LAYER_MATCHED.command])
     return found
 
 
@@ -320,8 +317,7 @@ def needles_beyond_layers() -> Measured:
 def _halves() -> halves.HalfMasked:
     found = halves.half_masked()
     if len(found.runs) < found.planned:
-        raise NotStored(f"{len(found.runs)} of {found.planned} splits are done. `rmutils run "
-                        "06_training_effect -p compute_half_masked auto` makes the others.")
+        require([halves.HALF_MASKED.command])
     return found
 
 

@@ -24,7 +24,7 @@ from rmutils.book.experiments.planned_runs import (
 )
 from rmutils.book.experiments.real_tasks import abilities, difference, tasks
 from rmutils.book.verdicts import Effect
-from rmutils.core.errors import NotStored, UserError, unknown
+from rmutils.core.errors import NotStored, UserError, require, unknown
 from rmutils.core.experiment import Run
 from rmutils.core.paths import CORPORA
 from rmutils.core.results import Artifact, Compute
@@ -212,8 +212,7 @@ def trained(model: str) -> RealTraining:
     """Return the runs and what was asked after them."""
     found = _collected()
     if len(found.pairs) < len(SEEDS):
-        raise NotStored(f"{len(found.missing)} of the runs planned on {model} have not been made. "
-                        f"The first is made by `{found.missing[0]}`.")
+        require(found.missing[:1])
     return found
 
 
@@ -233,8 +232,7 @@ def outcome_by_seed(
     keys = [[(outcome, _arm(arm), 0 if arm == BEFORE else seed) for arm in (strategy, base)]
             for seed in SEEDS]
     if any(key not in found for pair in keys for key in pair):
-        raise NotStored(f"not all {outcome} of {model} after its training are stored. They are "
-                        "made by `rmutils run 06_training_effect -p compute_real auto`.")
+        require([REAL_TRAINING.command])
     return [(found[one], found[other]) for one, other in keys]
 
 

@@ -19,10 +19,13 @@ from rmutils.book.chapters.which_heads.experiment import (
     WHOLE,
     WhichHeads,
 )
-from rmutils.book.chapters.which_heads.pairs_from_other_heads import pairs_from_other_heads
+from rmutils.book.chapters.which_heads.pairs_from_other_heads import (
+    OTHER_PAIRS,
+    pairs_from_other_heads,
+)
 from rmutils.book.experiments import needles_left
 from rmutils.book.findings import BY_SIGN, Measured, declare, scaled
-from rmutils.core.errors import NotStored
+from rmutils.core.errors import NotStored, require
 from rmutils.core.experiment import load_plan
 from rmutils.core.results import Artifact
 from rmutils.heads.scores import DECIMALS
@@ -221,6 +224,6 @@ def needles_after_other_pairs(score: str) -> Measured:
     rows = table[table["primary"].astype(bool)
                  & (table["this"].map(lambda arm: arm[0]) == score)]
     if rows.empty:
-        raise NotStored("Make it with `rmutils run which_heads -p compute_pairs auto`.")
+        require([OTHER_PAIRS.command])
     return Measured.row(rows.iloc[0], [one.name for one in pairs.artifacts], 100, p="p",
                         score=score)
