@@ -148,20 +148,12 @@ def declare(
     name: str, *, unit: str, place: str, otherwise: str, scale: float = 100
 ) -> Callable[[Callable[..., M]], Callable[..., M]]:
     """Return a decorator that makes a finding of what a function measures.
-
-    Parameters
-    ----------
-    unit : str
-        Of the value: points, percent.
-    place : str
-        The label of the figure or table that shows where it comes from.
-    otherwise : str
-        The standard sentence: true whatever the verdict, with `{value}`, `{ci}` and `{verdict}`,
-        and the names in `Measured.words`.
-    scale : float
-        Of a function that returns an `Effect`, which decides claims: from its unit to this one.
-        The standard sentence names what it is measured on.
-    """
+    `unit`: Of the value: points, percent.
+    `place`: The label of the figure or table that shows where it comes from.
+    `otherwise`: The standard sentence: true whatever the verdict, with `{value}`, `{ci}` and
+    `{verdict}`, and the names in `Measured.words`.
+    `scale`: Of a function that returns an `Effect`, which decides claims: from its unit to this
+    one. The standard sentence names what it is measured on."""
     def add(measure: Callable[..., M]) -> Callable[..., M]:
         FINDINGS.add(name, Declared(measure, unit, place, otherwise, scale))
         return measure
@@ -236,17 +228,10 @@ def say(
     text: str, *, expect: Verdict | Mapping[str, Verdict] = SHOWN, **inserted: object
 ) -> Said:
     """Show hand-written prose with findings in it.
-
-    Parameters
-    ----------
-    text : str
-        Markdown with the names of what is inserted: `{loss}`, `{loss:ci}`.
-    expect : str or mapping
-        The verdict that the prose takes for granted, of all findings or of each by name. If one
-        has another verdict, the standard sentences of all stand instead.
-    **inserted
-        Findings, and words or counts.
-    """
+    `text`: Markdown with the names of what is inserted: `{loss}`, `{loss:ci}`.
+    `expect`: The verdict that the prose takes for granted, of all findings or of each by name. If
+    one has another verdict, the standard sentences of all stand instead.
+    `inserted`: Findings, and words or counts."""
     findings = {key: one for key, one in inserted.items() if isinstance(one, Finding)}
     names = [one.name for one in findings.values()]
     if missing := {one.missing for one in findings.values() if one.missing}:

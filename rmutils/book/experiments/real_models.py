@@ -191,10 +191,3 @@ def make(item: str, model: str, compute: Compute = "auto") -> list[Artifact]:
     if model not in models:
         raise UserError(unknown(f"model {model!r} in the plan", models))
     return ITEMS[item](model, compute)
-
-
-if __name__ == "__main__":
-    import sys
-
-    for _made in make(*sys.argv[1:3]):
-        print(_made.folder)

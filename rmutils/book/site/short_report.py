@@ -65,13 +65,8 @@ figcaption { font-size: 9pt; text-align: left; } dt { float: left; } dd { margin
 
 
 def written(source: str) -> str:
-    """Return the text with its findings, as Markdown with the title on top.
-
-    Raises
-    ------
-    UserError
-        A result is not stored, or a finding no longer says what the text says.
-    """
+    """Return the text with its findings, as Markdown with the title on top; UserError if a result
+    is not stored, or a finding no longer says what the text says."""
     _, head, body = source.split("---\n", 2)
     about = yaml.safe_load(head)
     known = {name: _finding(*asked) for name, asked in about["findings"].items()}

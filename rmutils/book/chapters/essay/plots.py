@@ -117,13 +117,8 @@ def beside_controls(rows: pd.DataFrame, claimed: Mapping[str, float]) -> Figure:
 
 
 def published_runs(maps: pd.DataFrame) -> Figure:
-    """Draw every published run as a square: filled where its scores occur for the first time.
-
-    Parameters
-    ----------
-    maps : DataFrame
-        As from `rmutils.paper.tables.load_published_maps`.
-    """
+    """Draw every published run (`load_published_maps`) as a square: filled where its scores occur
+    for the first time."""
     models = [*maps["model"].unique()]
     tall = [-(-(maps["model"] == model).sum() // ROWS) for model in models]
     figure = Figure(figsize=(WIDTH, 0.11 * sum(tall) + 0.42 * len(models)), layout="constrained")

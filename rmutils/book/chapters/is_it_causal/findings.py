@@ -201,12 +201,8 @@ def _of(model: str) -> tuple[IsItCausal, str]:
     "{ci} than others of their layers: {verdict}."))
 def beyond_others(model: str, way: str) -> Measured:
     """Tokens that restoring returns, or removing loses, by the fewest heads that copy most, minus
-    by others of their layers; p is corrected over the primary comparisons of the model.
-
-    Parameters
-    ----------
-    way : {"restore", "remove"}
-    """
+    by others of their layers; p is corrected over the primary comparisons of the model. `way`:
+    `restore` or `remove`."""
     result, name = _of(model)
     row = _fewest(result, way)
     return Measured(scaled(row["difference"]), [name], int(row["needles"]), row["p_holm"],

@@ -61,13 +61,8 @@ def followed(
     answers: Mapping[str, pd.DataFrame], names: Mapping[str, str] | None = None,
     width: float = WIDTH,
 ) -> Figure:
-    """Draw what answers hold under each condition: a bar each, models below each other.
-
-    Parameters
-    ----------
-    names : mapping, optional
-        What readers call the models.
-    """
+    """Draw what answers hold under each condition: a bar each, models below each other. `names`:
+    what readers call the models."""
     figure = Figure(figsize=(width, 0.6 + 1.1 * len(answers)), layout="constrained")
     panels = figure.subplots(len(answers), 1, sharex=True, squeeze=False)[:, 0]
     for axes, (model, table) in zip(panels, answers.items(), strict=True):
