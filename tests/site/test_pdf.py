@@ -18,6 +18,15 @@ FAR = '<div style="break-before: page"></div><section id="far"><h2>Far & away</h
 WIDE = f"<table><tr>{'<td>inseparable</td>' * 11}<td>thelastcell</td></tr></table>"
 FOLDED = ('<details class="hide above-input"><summary>Show the code</summary>hidden</details>'
           '<details class="rm-made"><summary>How</summary>by hand</details>')
+ROWS = "".join(f"<tr><td>row{i}</td></tr>" for i in range(40))
+LONG = ('<div class="cell_output"><details class="rm-fold"><summary>Show it</summary>'
+        f"<table><tbody>{ROWS}</tbody></table></details>"
+        '<div class="rm-beside"><a href="#" download="tab-9.csv">data</a></div></div>')
+ASKED = ('<div class="exercise admonition"><p class="admonition-title">'
+         '<span class="caption-number">Exercise 7.1 </span>(Why?)</p>Asked.</div>'
+         '<div class="solution admonition">'
+         '<p class="admonition-title">Solution</p>Solved.</div><p>After it.</p>'
+         '<section id="next"><h2>Next</h2></section>')
 TOC = {"root": "index", "parts": [
     {"caption": "First part", "chapters": [{"file": "one", "sections": [{"file": "deep/two"}]}]},
     {"caption": "Never built", "chapters": [{"file": "missing"}]}]}
@@ -30,7 +39,7 @@ def printed(browser, tmp_path_factory):
     (html / "deep").mkdir()
     shutil.copy(paths.BOOK / "_static" / "print.css", html)
     bodies = {"index": '<a href="deep/two.html#far">far</a><a href="nowhere.html">gone</a>',
-              "one": WIDE + FOLDED, "deep/two": FAR + '<a href="#far">here</a>'}
+              "one": WIDE + FOLDED + LONG + ASKED, "deep/two": FAR + '<a href="#far">here</a>'}
     for name, body in bodies.items():
         style = "../print.css" if "/" in name else "print.css"
         (html / f"{name}.html").write_text(PAGE.format(
@@ -61,7 +70,8 @@ def test_bookmarks_lead_to_parts_pages_and_sections(printed):
 
     assert walk(printed.outline) == [
         ("Title of index", 1), ("First part", 2),
-        [("Title of one", 2), [("Title of two", 3), [("Far & away", 4)]]]]
+        [("Title of one", 2), [("Solutions", 2), ("Next", 2),
+                               ("Title of two", 3), [("Far & away", 4)]]]]
 
 
 def test_links_lead_within_the_pdf_and_no_longer_to_what_is_not_in_it(printed):
@@ -75,12 +85,37 @@ def test_links_lead_within_the_pdf_and_no_longer_to_what_is_not_in_it(printed):
     assert 4 in targets(4)
 
 
-def test_wide_tables_shrink_code_goes_and_how_made_opens(printed):
+def test_wide_tables_shrink_and_code_and_how_made_go(printed):
     text = printed.pages[2].extract_text()
     assert "thelastcell" in text
     right = max(float(place[4]) for place in _places(printed.pages[2], "thelastcell"))
     assert right < float(printed.pages[2].mediabox.right) - 40
-    assert "hidden" not in text and "by hand" in text
+    assert "hidden" not in text and "by hand" not in text
+
+
+def test_long_tables_are_cut_and_say_where_they_go_on(printed):
+    text = printed.pages[2].extract_text()
+    assert "row7" in text and "row8" not in text
+    assert "32 more rows: in the HTML, tab-9.csv" in text
+
+
+def test_solutions_come_last_with_the_numbers_of_their_exercises(printed):
+    text = printed.pages[2].extract_text()
+    places = [text.index(words)
+              for words in ("Asked.", "After it.", "Solutions", "Solved.", "Next")]
+    assert places == sorted(places)
+    assert text.count("Exercise 7.1") == 2
+
+
+def test_the_list_names_what_only_the_html_has(printed):
+    assert "Parameters, Interface" in printed.pages[0].extract_text()
+
+
+@pytest.mark.parametrize(("name", "most"), [
+    ("index", 8), ("chapters/02_masking_sweep", 12), ("chapters/07_general_abilities", 12)])
+def test_pages_of_the_book_stay_within_their_share_of_300(browser, html, name, most):
+    page, = pdf.print_pages(browser, html, [pdf.Entry(0, name)])
+    assert len(PdfReader(page.pdf).pages) <= most
 
 
 def _places(page, wanted):

@@ -39,14 +39,46 @@ if TYPE_CHECKING:
 
 OUTPUT = STATE / "pdf" / "retmask-reproduced.pdf"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-WIDTH = 658
-"""Width of a page between its margins in CSS pixels, 174 mm: at this width tables are fitted."""
+WIDTH = 672
+"""Width of a page between its margins in CSS pixels, 178 mm: at this width tables are fitted."""
+ONLY_HTML = {"run_gallery": "Run gallery", "chapters/provenance": "Where each number comes from",
+             "figures_and_tables": "Figures and tables", "parameters": "Parameters",
+             "api/index": "Interface"}
+"""Pages that are looked up, not read: the list of contents names them."""
 READY = """async () => {
     await document.fonts.ready;
     await window.MathJax?.startup?.promise;
     for (const image of document.images) image.loading = 'eager';
     await Promise.all([...document.images].map(image => image.decode().catch(() => null)));
 }"""
+SHORTEN = """([rows, folded, kept]) => {
+    for (const table of document.querySelectorAll('article table:not(.rm-claims table)')) {
+        const all = [...table.querySelectorAll('tbody tr')];
+        if (all.length <= (table.closest('.rm-fold') ? folded : rows)) continue;
+        const last = all.slice(0, kept).findLastIndex(row => row.querySelector('td')) + 1;
+        all.slice(last).forEach(row => row.remove());
+        const file = table.closest('.cell_output')?.querySelector('.rm-beside [download$=".csv"]');
+        const more = all.slice(last).filter(row => row.querySelector('td')).length;
+        const told = Object.assign(document.createElement('p'), {className: 'rm-more', textContent:
+            `${more} more rows: in the HTML` + (file ? `, ${file.download}` : '')});
+        table.after(told);
+    }
+}"""
+SOLUTIONS = """() => {
+    const found = [...document.querySelectorAll('article .solution')];
+    if (!found.length) return;
+    const section = Object.assign(document.createElement('section'),
+        {id: 'solutions', className: 'rm-solutions', innerHTML: '<h2>Solutions</h2><div></div>'});
+    for (const solution of found) {
+        const number = solution.previousElementSibling?.querySelector('.caption-number');
+        if (number) solution.querySelector('.admonition-title').textContent = number.textContent;
+        solution.classList.remove('toggle', 'toggle-hidden');
+    }
+    section.lastChild.append(...found);
+    const next = document.querySelector('article #next');
+    next ? next.before(section) : document.querySelector('article > section').append(section);
+}"""
+"""On the screen solutions follow their exercises, folded; on paper they come last."""
 FIT = """width => {
     for (const table of document.querySelectorAll('article table')) {
         const share = (table.parentElement.clientWidth || width) / table.scrollWidth;
@@ -88,7 +120,8 @@ def contents(toc: dict, html: Path) -> list[Entry]:
         for chapter in part["chapters"]:
             lines.append(Entry(1, chapter["file"]))
             lines += [Entry(2, section["file"]) for section in chapter.get("sections", ())]
-        built = [line for line in lines if (html / f"{line.name}.html").is_file()]
+        built = [line for line in lines if line.name not in ONLY_HTML
+                 and (html / f"{line.name}.html").is_file()]
         entries += [Entry(0, None, part["caption"]), *built] if built else []
     return entries
 
@@ -105,6 +138,8 @@ def _print(page: Page, url: str, level: int) -> PrintedPage:
     page.goto(url)
     page.evaluate(READY)
     page.emulate_media(media="print", color_scheme="light")
+    page.evaluate(SHORTEN, [24, 12, 8])
+    page.evaluate(SOLUTIONS)
     page.evaluate(FIT, WIDTH)
     headings = [Heading(*found) for found in page.evaluate(HEADINGS)]
     page.evaluate(TARGETS)
@@ -140,7 +175,8 @@ class _Quiet(SimpleHTTPRequestHandler):
 
 @contextmanager
 def _page(browser: Browser) -> Iterator[Page]:
-    context = browser.new_context(viewport={"width": WIDTH, "height": 900})
+    context = browser.new_context(viewport={"width": WIDTH, "height": 900}, reduced_motion="reduce")
+    context.set_default_timeout(600_000)  # milliseconds: the machine may have other work, too
     yield context.new_page()
     context.close()
 
@@ -208,16 +244,17 @@ NUMBERED = """<!DOCTYPE html><meta charset="utf-8"><style>
 @page { size: A4; margin: 0; }
 body { margin: 0; font: 8pt 'Liberation Sans', Arial, sans-serif; color: #555; }
 div { position: relative; height: 297mm; break-after: page; overflow: hidden; }
-span { position: absolute; bottom: 9mm; left: 18mm; right: 18mm; display: flex;
+span { position: absolute; bottom: 8mm; left: 16mm; right: 16mm; display: flex;
        justify-content: space-between; }
 </style>"""
 LISTED = """<!DOCTYPE html><meta charset="utf-8"><style>
-@page { size: A4; margin: 22mm 18mm; }
-body { margin: 0; font: 10.5pt/1.5 'Liberation Sans', Arial, sans-serif; color: #14181e; }
-h1 { margin: 0 0 8mm; font-size: 24pt; } h2 { margin: 4mm 0 1mm; font-size: 11pt; }
+@page { size: A4; margin: 18mm 16mm; }
+body { margin: 0; font: 9.5pt/1.35 'Liberation Sans', Arial, sans-serif; color: #14181e; }
+h1 { margin: 0 0 6mm; font-size: 24pt; } h2 { margin: 4mm 0 1mm; font-size: 11pt; }
 a { display: flex; justify-content: space-between; gap: 4mm; color: inherit;
     text-decoration: none; }
 a.l2 { padding-left: 6mm; }
+p { margin-top: 6mm; padding-top: 2mm; border-top: 0.5pt solid; font-size: 9pt; }
 </style>"""
 
 
@@ -337,7 +374,10 @@ def _list(printed: Sequence[PrintedPage], starts: Sequence[int]) -> str:
     lines = [f"<h2>{escape(one.title)}</h2>" if one.pdf is None else
              f'<a class="l{one.level}" href="{escape(one.url)}"><span>{escape(one.title)}</span>'
              f"<span>{start + 1}</span></a>" for one, start in zip(printed, starts, strict=True)]
-    return f"{LISTED}<h1>{TITLE}</h1>{''.join(lines)}"
+    return (f"{LISTED}<h1>{TITLE}</h1>{''.join(lines)}<p>Only in the HTML "
+            f"(<code>make book</code>): {', '.join(ONLY_HTML.values())}; how each figure and table "
+            "was made, its data as a CSV file, the code that calls for it, and all rows of long "
+            "tables.</p>")
 
 
 def _numbers(printed: Sequence[PrintedPage], readers: Sequence[PdfReader | None]) -> str:
