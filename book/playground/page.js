@@ -335,6 +335,7 @@
     at("detail").textContent = `${name[0].toUpperCase()}${name.slice(1)}: `
       + `${words.stored(model.scores[head])}${masked.has(head) ? ", masked" : ""}. `
       + (token ? words.looking(head, prompt, tokens, step) : "");
+    this.#showCard(head);
     at("toggle").textContent = `${masked.has(head) ? "Unmask" : "Mask"} ${name}`;
     const pointed = changed.kind === "redirect" ? changed.sentence ?? this.inserted : -1;
     at("sentence").value = pointed;
@@ -343,6 +344,17 @@
       const path = tokens.map(one => retrieval.hardest(one, head));
       this.text.paint(retrieval.looks(token, head), path, tokens.slice(0, step), step);
     }
+  }
+
+  /* What the chosen head does on ordinary text, where that is stored. */
+  #showCard(head) {
+    const {at} = Playground.Form, {cards, heads} = this.model;
+    const card = cards?.cards.find(({head: [layer, own]}) => layer * heads + own === head);
+    at("work").hidden = !card;
+    if (!card || this.card === card) return;
+    this.card = card;
+    at("card").replaceChildren(Figures.headCard(cards, card));
+    at("cards").href = `chapters/heads_at_work.html#head-${cards.name}-${card.head.join("-")}`;
   }
 
   /* The tokens that could have stood there. */

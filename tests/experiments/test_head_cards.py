@@ -1,13 +1,16 @@
 """Cards of heads: contributions against residual streams, and tables of a small run by a slow loop.
 """
 
+import json
 from contextlib import ExitStack
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
 from rmutils import DetectConfig, HeadScores
+from rmutils.book.chapters.heads_at_work import contribution
 from rmutils.book.chapters.heads_at_work import ordinary_texts as module
 from rmutils.book.chapters.heads_at_work.cards import (
     HEAD_CARDS,
@@ -15,6 +18,8 @@ from rmutils.book.chapters.heads_at_work.cards import (
     contributions,
     head_cards,
 )
+from rmutils.book.chapters.heads_at_work.findings import OTHERS, RETRIEVAL
+from rmutils.book.chapters.heads_at_work.plots import card_view, cards_figure
 from rmutils.heads.attention_kinds import KINDS, looks
 
 TEXT = "the cat sat on the mat and the dog sat by the cat on the mat. " * 4
@@ -110,3 +115,72 @@ def test_the_plan_has_three_models():
     runs = [*HEAD_CARDS.runs().values()]
     assert [run.model for run in runs] == ["smollm2-135m", "gemma3-270m", "qwen2.5-coder-0.5b"]
     assert all(run.config.tokens == 512 and run.config.windows == 12 for run in runs)
+
+
+HEADS = pd.DataFrame({"layer": [0, 0, 0, 1, 1, 2], "head": [0, 1, 2, 0, 1, 0], "score": [
+    0.5, 0.0, 0.0, 0.3, 0.2, 0.0], "retrieval": [True, False, False, True, False, False]})
+
+
+@pytest.fixture
+def tables():
+    """Windows of 10 positions; retrieval heads copy at 2 of them, and add a logit at each, and a
+    tenth at all others; other heads add a tenth everywhere; in one window nobody copies."""
+    rows = []
+    for number, (text, window) in enumerate([("prose", 0), ("prose", 1), ("code", 0), ("code", 1)]):
+        for layer, head, _, retrieval in HEADS.itertuples(index=False):
+            copies = 2 if retrieval and number < 3 else 0
+            sums = dict.fromkeys(contribution.ADDED, 0.0) | {
+                "added_copy": 1.0 * copies, "added_sink": 0.1 * (10 - copies)}
+            counts = dict.fromkeys(KINDS, 0) | {"copy": copies, "sink": 10 - copies}
+            rows.append({"layer": layer, "head": head, "text": text, "window": window, **counts,
+                         "distance": np.float32(5), "entropy": np.float32(1.25), "right": 0.0,
+                         **sums})
+    examples = pd.DataFrame([(1, 0, "prose", 0, 5, 0.75, "copy", 1.5, "in the\n", "jar", "a blue",
+                              " jar")], columns=[
+        "layer", "head", "text", "window", "position", "weight", "kind", "added", "before", "seen",
+        "here", "next"])
+    return {"heads": HEADS, "kinds": pd.DataFrame(rows), "examples": examples}
+
+
+def test_contributions_counted_by_hand(tables):
+    found = contribution.by_window(tables, RETRIEVAL)
+    assert found.loc[("prose", 0)] == pytest.approx(280) and found.loc[("code", 1)] == 100
+    assert contribution.by_window(tables, OTHERS).tolist() == pytest.approx([100] * 4)
+    assert contribution.difference(tables).value == pytest.approx(135)
+    copying = contribution.copying(tables)
+    assert copying.value == pytest.approx(900) and copying.clusters == 3  # one has no copies
+    assert contribution.share_of_copies(tables) == pytest.approx((12 / (12 + 6.8), 12 / 80))
+
+
+def test_the_other_heads_count_by_layer(tables):
+    """Each layer counts by its number of retrieval heads; one without any does not count."""
+    rows = tables["kinds"]
+    for layer, head, more in [(0, 1, 1.0), (1, 1, 4.0), (2, 0, 100.0)]:
+        rows.loc[(rows["layer"] == layer) & (rows["head"] == head), "added_sink"] += more
+    assert contribution.by_window(tables, OTHERS).tolist() == pytest.approx(
+        [1000 * (1 / 4 * (0.1 + 0.2) + 1 / 2 * 0.5)] * 4)
+
+
+def test_cards_have_all_that_they_show(tables, monkeypatch):
+    monkeypatch.setattr(contribution, "stored", lambda: {"a model": (tables, None)})
+    cards = contribution.card_data("a model")
+    assert [card["head"] for card in cards] == HEADS[["layer", "head"]].to_numpy().tolist()
+    assert cards[0] == {"head": [0, 0], "score": 0.5, "shares": [85, 0, 0, 15, 0, 0],
+                        "distance": 5, "entropy": 1.2, "adds": pytest.approx(235),
+                        "examples": []}
+    assert cards[3]["examples"] == [["prose", 0.75, "copy", "in the⏎", "jar", "a blue", " jar"]]
+    assert card_view("a model")["mean"] == pytest.approx((235 * 2 + 4 * 100) / 6, abs=0.05)
+    assert len(cards_figure("a model").axes) == 24
+    json.dumps(card_view("a model"), allow_nan=False)
+
+
+def test_cards_without_contributions_have_the_rest(tables, monkeypatch):
+    before = {**tables, "kinds": tables["kinds"].drop(columns=contribution.ADDED),
+              "examples": tables["examples"].drop(columns=["layer", "head"])}
+    monkeypatch.setattr(contribution, "stored", dict)
+    monkeypatch.setattr(contribution, "looked_at", lambda model: (before, None))
+    found = card_view("a model")
+    assert found["mean"] is None and found["cards"][0]["adds"] is None
+    assert found["cards"][0]["shares"] == [85, 0, 0, 15, 0, 0]
+    assert found["cards"][0]["examples"] and not found["cards"][3]["examples"]
+    json.dumps(found, allow_nan=False)

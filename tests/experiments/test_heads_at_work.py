@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from rmutils import DetectConfig, HeadScores, UserError
-from rmutils.book.chapters.heads_at_work import findings
+from rmutils.book.chapters.heads_at_work import contribution
 from rmutils.book.chapters.heads_at_work import ordinary_texts as module
 from rmutils.book.chapters.heads_at_work.experiment import (
     HEADS_AT_WORK,
@@ -93,11 +93,13 @@ def test_sums_of_heads_do_not_overflow(tables, monkeypatch):
     many = tables["kinds"].assign(**{kind: (tables["kinds"][kind] * 3000).astype("int16")
                                      for kind in KINDS})
     about = tables["windows"].assign(positions=30000)
-    monkeypatch.setattr(findings, "tables_of",
-                        lambda model: (tables | {"kinds": many, "windows": about}, None))
-    shown = findings.heads_table("a model", 2)
-    assert shown["copy"].tolist() == pytest.approx([55, 10])
-    assert shown["sink"].tolist() == pytest.approx([45, 90])
+    wide = {**tables, "kinds": many, "windows": about,
+            "examples": pd.DataFrame(columns=["layer", "head"])}
+    monkeypatch.setattr(contribution, "stored", dict)
+    monkeypatch.setattr(contribution, "looked_at", lambda model: (wide, None))
+    shown = contribution.card_data("a model")
+    assert shown[0]["shares"][KINDS.index("copy")] == 55
+    assert shown[0]["shares"][0] == 45
 
 
 def test_the_figure_has_all_kinds(tables):

@@ -1,5 +1,7 @@
 """Memory by heads: conditions counted by hand, and the ends: the whole cache, and none."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -80,3 +82,17 @@ def test_needles_are_counted_by_hand():
     assert top_minus_others(answers, 0.4, ANYWHERE).value == 0.5
     axes, = memory_figure({"a model": answers}).axes
     assert [*axes.lines[0].get_ydata()] == [0, 75, 100]
+
+
+def test_a_model_of_both_plans_is_told_by_the_second(monkeypatch, tmp_path):
+    pd.DataFrame({"a": [1]}).to_parquet(tmp_path / "answers.parquet")
+
+    def obtain(self, run, *, compute):
+        return SimpleNamespace(path=lambda name: tmp_path / name, name=f"{self.plan}, {run.model}")
+
+    monkeypatch.setattr(module.Experiment, "obtain", obtain)
+    own = module.stored.__wrapped__
+    assert {model: artifact.name for model, (_, artifact) in own().items()} == {
+        "smollm2-135m": "memory_found, smollm2-135m",
+        "qwen2.5-coder-0.5b": "memory_by_heads, qwen2.5-coder-0.5b"}
+    assert own(first=True)["smollm2-135m"][1].name == "memory_by_heads, smollm2-135m"

@@ -29,7 +29,7 @@ PAGE = """<!doctype html>
 --pst-color-background: #fff }}</style><link rel="stylesheet" href="figures/figures.css">
 {scripts}</head><body><main><h1>A</h1><figure><img src="a.svg" alt="A picture"><figcaption>Caption
 </figcaption></figure><div class="cell">{data}</div></main></body></html>"""
-CHAPTERS = {"01_preliminaries": 2, "02_masking_sweep": 3, "teaching_models": 1}
+CHAPTERS = {"01_preliminaries": 2, "02_masking_sweep": 3, "heads_at_work": 1, "teaching_models": 1}
 """Views in each."""
 
 
@@ -125,6 +125,55 @@ def test_needle_token_by_token_and_markup_stays_text(show, scores):
     page.get_by_role("combobox").select_option(index=1)
     assert hardest.text_content() == "long "
     assert page.locator("option").all_text_contents() == [head["name"] for head in heads]
+
+
+@pytest.mark.parametrize("width", [1200, 390])
+def test_cards_are_sorted_and_one_is_opened_by_the_address(show, scores, width):
+    kinds = [["first token", "#ffffff"], ["copy", "#0072b2"], ["other", "#d3d9e0"]]
+    rng = np.random.default_rng(2)
+
+    def model(name, mean):
+        return {"name": name, "kinds": kinds, "mean": mean, "cards": [
+            {"head": [i // 4, i % 4], "score": float(rng.random()), "distance": i,
+             "shares": [90.0 - i, i, 10], "entropy": 1.25, "adds": None if mean is None else i - 5,
+             "examples": [[EVIL, 0.5, "copy", EVIL, "seen", "here", "next"]]}
+            for i in range(16)]}
+
+    models = [model("one", 1.5), model("two", 2.5)]
+    page, _ = show(head_map(scores, 0.2), interactive.embed("cards", {"models": models}), width)
+    cards, menu = page.locator(".rm-card"), page.get_by_label("Sort by")
+    assert cards.count() == 12 and not page.evaluate(TOO_WIDE)
+    by_score = sorted(models[0]["cards"], key=lambda card: -card["score"])
+    assert [f"Layer {card['head'][0]}, head {card['head'][1]} copy score {card['score']:.2f}"
+            for card in by_score[:12]] == page.locator(".rm-card-name").all_inner_texts()
+    page.get_by_role("button", name="All 16 heads").click()
+    assert cards.count() == 16
+    for order, first in (("copies", "Layer 3, head 3"), ("layer", "Layer 0, head 0"),
+                         ("contribution to the next token", "Layer 3, head 3"),
+                         ("rest on the first token", "Layer 0, head 0")):
+        menu.select_option(order)
+        assert cards.first.inner_text().startswith(first)
+    assert "first token 90\u00a0%" in cards.first.inner_text()
+    assert "adds -5.0 thousandths of a logit (mean of all heads: 1.5)" in cards.first.inner_text()
+    page.evaluate("location.hash = '#head-two-2-1'")
+    asked = page.locator(".rm-asked")
+    asked.wait_for()
+    assert asked.inner_text().startswith("Layer 2, head 1")
+    assert EVIL in asked.locator("details").inner_text()
+    assert not page.locator(".rm-card img").count()
+    assert page.get_by_label("Model").input_value() == "two"
+    assert asked.evaluate("e => e === document.activeElement")
+    if width < 600:
+        return
+    found = Axe().run(page, options={"preload": False}).response["violations"]
+    assert not [v["id"] for v in found if v["impact"] in ("serious", "critical")]
+
+
+def test_a_head_of_the_map_leads_to_its_card(show, scores):
+    page, _ = show(head_map(scores, 0.2), interactive.head_map(scores, 0.2, cards=True))
+    page.locator(".rm-heads button").nth(4 * 5 + 1).click()
+    link = page.get_by_role("link", name="its card")
+    assert link.get_attribute("href") == "heads_at_work.html#head-some-5-1"
 
 
 def test_sweep_by_pointer_and_keys(show, scores):

@@ -107,6 +107,30 @@ def test_a_clicked_sentence_is_answered_from(opened):
     assert "sentence=0" in opened.url
 
 
+def test_a_chosen_head_has_its_card_where_one_is_stored(browser, html):
+    with visiting(browser, html.as_uri(), 1280) as (page, problems):
+        page.goto(f"{html.as_uri()}/playground.html")
+        cards = page.evaluate("() => Playground.page.model.cards")
+        work = page.locator("#pg-work")
+        if cards:
+            one = max(cards["cards"], key=lambda card: card["score"])
+            layer, head = one["head"]
+            page.get_by_role("button", name=f"layer {layer}, head {head},").first.click()
+            work.locator("summary").first.click()
+            said = page.locator("#pg-card").inner_text()
+            assert f"Layer {layer}, head {head} copy score {one['score']:.2f}" in said
+            assert f"looks back {one['distance']} tokens" in said
+            name = f"{cards['name']}-{layer}-{head}"
+            assert page.locator("#pg-cards").get_attribute("href").endswith(f"#head-{name}")
+            page.locator("#pg-cards").click()
+            page.locator(".rm-asked").wait_for()
+            assert page.locator(".rm-asked").inner_text().startswith(f"Layer {layer}, head {head}")
+            page.go_back()
+        page.goto(f"{html.as_uri()}/playground.html#model=tiny-llama")
+        work.wait_for(state="hidden")
+        assert not problems
+
+
 def test_likely_tokens_are_shown_of_the_one_under_the_pointer(opened):
     shown = opened.locator("#pg-next li").all_inner_texts()
     assert len(shown) == 5

@@ -10,7 +10,11 @@
   const told = index => `Layer ${Math.floor(index / heads)}, head ${index % heads}: score `
     + `${data.shown[index]}, ${data.mean[index] >= tau ? "masked" : "not masked"} `
     + `at τ = ${tau.toFixed(2)}`;
-  const tell = index => { detail.textContent = told(index); };
+  const tell = index => {
+    const card = make("a", {href: `${data.cards}${Math.floor(index / heads)}-${index % heads}`},
+                      "its card");
+    detail.replaceChildren(told(index), ...(data.cards ? [": ", card] : []));
+  };
   const choose = index => {
     cells[chosen].tabIndex = -1;
     cells[chosen = index].tabIndex = 0;

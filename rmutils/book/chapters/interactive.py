@@ -44,9 +44,10 @@ def embed(view: str, data: Mapping[str, Any]) -> HTML:
     return HTML(f'<script type="application/json" class="rm-figure">{text}</script>')
 
 
-def head_map(scores: HeadScores, tau: float) -> HTML:
+def head_map(scores: HeadScores, tau: float, *, cards: bool = False) -> HTML:
     """Data for the view of `figures.head_figures.head_map`: scores, and a slider for tau. `reach`
-    says for each step of the slider how many heads reach it, with a 95 % interval."""
+    says for each step of the slider how many heads reach it, with a 95 % interval. With `cards`,
+    the view links to the card of each head."""
     highest = max(scores.mean.max(), tau)
     colours = mpl.colormaps[SEQUENTIAL]
     taus = np.arange(STEPS + 1) / STEPS
@@ -59,7 +60,8 @@ def head_map(scores: HeadScores, tau: float) -> HTML:
         "layers": scores.shape[0], "heads": scores.shape[1], "tau": tau, "steps": STEPS,
         "mean": mean.tolist(), "shown": list(shown), "reach": reach, "highest": float(highest),
         "colours": [to_hex(colours(one / highest)) for one in mean],
-        "ramp": [to_hex(colours(one)) for one in np.linspace(0, 1, 9)]})
+        "ramp": [to_hex(colours(one)) for one in np.linspace(0, 1, 9)],
+        "cards": f"heads_at_work.html#head-{scores.model}-" if cards else ""})
 
 
 def needle(lm: LanguageModel, case: NiahCase, answer: Answer, heads: Mapping[str, Head]) -> HTML:

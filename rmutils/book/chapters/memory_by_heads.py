@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -187,14 +188,17 @@ MAIN = 0.4  # share of the key heads that decides
 
 @cache
 def stored(first: bool = False) -> dict[str, tuple[pd.DataFrame, Artifact]]:
-    """Look the answers of all models up, on needles that they find; or those of the first plan."""
-    found, experiment = {}, MEMORY if first else FOUND
-    for run in experiment.runs().values():
-        try:
+    """Look the answers of all models up: by the second plan, on needles that a model finds with its
+    whole cache, where that asks the model, else by the first; or all of the first plan."""
+    planned_runs = dict[str, tuple[Experiment[Run, Artifact], Run]]()
+    for experiment in (MEMORY,) if first else (FOUND, MEMORY):
+        for run in experiment.runs().values():
+            planned_runs.setdefault(run.model, (experiment, run))
+    found = {}
+    for model, (experiment, run) in planned_runs.items():
+        with suppress(NotStored):
             artifact = experiment.obtain(run, compute="never")
-        except NotStored:
-            continue
-        found[run.model] = pd.read_parquet(artifact.path("answers.parquet")), artifact
+            found[model] = pd.read_parquet(artifact.path("answers.parquet")), artifact
     return found
 
 

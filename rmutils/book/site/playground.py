@@ -18,11 +18,13 @@ import shutil
 import tempfile
 import zlib
 from base64 import b64encode
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rmutils.core.errors import NotStored
 from rmutils.core.paths import BOOK, CORPORA, SHIPPED_MODELS
 from rmutils.core.results import stored
 
@@ -51,8 +53,9 @@ def inputs() -> list[Path]:
     build has begun, and its hash is known."""
     texts = [NEEDLES, *CORPORA["world"].glob("haystack/*.txt"),
              *CORPORA["world"].glob("needles/*.jsonl")]
-    files = [*TEACHING.iterdir(), *texts, *(file for one in stored("detect") if one.shipped
-                                        for file in one.folder.iterdir())]
+    files = [*TEACHING.iterdir(), *texts, *(
+        file for stage in ("detect", "heads-at-work", "head-cards") for one in stored(stage)
+        if one.shipped for file in one.folder.iterdir())]
     return sorted(p for p in files if p.is_file())
 
 
@@ -112,7 +115,17 @@ def about(lm: LanguageModel) -> dict[str, Any]:
         "digits": "Digits" in json.dumps(pre_tokenizer), "frame": _frame(lm),
         "stop": sorted(lm.stop_ids), "longest": LONGEST, "limit": LIMIT, **_scores(lm),
         "scenes": scenes(lm), "first": first_answers(lm), "words": _words(lm),
+        "cards": cards(lm.name),
     }
+
+
+def cards(name: str) -> dict[str, Any] | None:
+    """What heads do on ordinary text, as their cards show it; None if that is not stored."""
+    from rmutils.book.chapters.heads_at_work.plots import card_view
+
+    with suppress(NotStored):
+        return card_view(name)
+    return None
 
 
 def scenes(lm: LanguageModel) -> list[dict[str, Any]]:

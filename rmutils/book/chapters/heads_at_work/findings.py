@@ -122,18 +122,6 @@ def texts_table() -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def heads_table(model: str, count: int = 8) -> pd.DataFrame:
-    """Return what the highest heads of a model look at, in percent of the positions."""
-    tables, _ = tables_of(model)
-    total = tables["windows"]["positions"].sum()
-    sums = tables["kinds"].groupby(["layer", "head"])[[*KINDS]].sum() / (total / 100)
-    top = tables["heads"].nlargest(count, "score").join(sums, on=["layer", "head"])
-    return pd.DataFrame({"head": [f"{i}-{j}" for i, j in zip(top["layer"], top["head"],
-                                                             strict=True)],
-                         "copy score": top["score"].to_numpy(),
-                         **{kind: top[kind].to_numpy() for kind in KINDS}})
-
-
 def examples_table(model: str) -> pd.DataFrame:
     """Return where the highest head of a model looks hardest, as readers see it."""
     shown = tables_of(model)[0]["examples"]

@@ -1,12 +1,15 @@
-"""The figure of *What else do retrieval heads do?*, and what heads do with the reader's text."""
+"""The figures of *What else do retrieval heads do?*, and what heads do with the reader's text."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
+import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
+from rmutils.book.chapters.heads_at_work.contribution import card_data
 from rmutils.book.chapters.heads_at_work.experiment import HEADS_AT_WORK
 from rmutils.book.chapters.heads_at_work.findings import OTHERS, RETRIEVAL, Tables, level, weights
 from rmutils.book.figures.style import BLUE, GREEN, GREY, INK, ORANGE, PALE, PURPLE, WIDTH
@@ -16,6 +19,12 @@ from rmutils.models import LanguageModel
 
 PARTS = {"copy": BLUE, "induction": GREEN, "other": PALE, "previous": ORANGE, "itself": PURPLE}
 """All kinds but the first token, in the order of the figure, with their colours."""
+SHOWN = {"sink": "#FFFFFF", **PARTS}
+"""All kinds with the colours of the cards."""
+NAMES = {"sink": "first token", "previous": "previous token"}
+"""What readers call kinds, where it is another name."""
+ROWS, COLUMNS = 4, 6
+"""Cards in the picture."""
 NAMED = 1.5
 """Percent from which a part has room for its number."""
 
@@ -50,6 +59,39 @@ def composition(results: Mapping[str, Tables]) -> Figure:
                   handlelength=1, columnspacing=1.2)
     panels[-1].set_xlabel("positions, by the kind of token that gets most attention, %")
     return figure
+
+
+def cards_figure(model: str) -> Figure:
+    """Draw the heads of the highest copy scores as small bars of what they look at, first token
+    left out."""
+    cards = sorted(card_data(model), key=lambda card: -card["score"])[: ROWS * COLUMNS]
+    figure = Figure(figsize=(WIDTH, 0.62 * ROWS + 0.5), layout="constrained")
+    panels = figure.subplots(ROWS, COLUMNS, sharex=True, squeeze=False).ravel()
+    for axes, card in zip(panels, cards, strict=False):
+        left = 0.0
+        for kind, colour in PARTS.items():
+            share = card["shares"][KINDS.index(kind)]
+            axes.barh(0, share, left=left, color=colour,
+                      label=NAMES.get(kind, kind) if axes is panels[0] else None)
+            left += share
+        layer, head = card["head"]
+        axes.set_title(f"{layer}-{head}: {card['score']:.2f}", fontsize=9, loc="left")
+    for axes in panels:
+        axes.set_yticks([])
+        axes.tick_params(labelsize=9)
+        axes.spines["left"].set_visible(False)
+    figure.legend(loc="outside upper center", ncols=len(PARTS), fontsize=9, handlelength=1)
+    figure.supxlabel("positions, %", fontsize=9)
+    return figure
+
+
+def card_view(model: str) -> dict[str, Any]:
+    """Return what the cards of a model's heads need: `name`, `kinds` (names and colours), `mean`
+    (what a head adds on average, or None), `cards`."""
+    cards = card_data(model)
+    adds = [card["adds"] for card in cards if card["adds"] is not None]
+    return {"name": model, "kinds": [[NAMES.get(kind, kind), SHOWN[kind]] for kind in KINDS],
+            "mean": round(float(np.mean(adds)), 1) if adds else None, "cards": cards}
 
 
 def kinds_live(lm: LanguageModel, text: str) -> pd.DataFrame:
