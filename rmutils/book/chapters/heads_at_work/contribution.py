@@ -10,13 +10,7 @@ import numpy as np
 import pandas as pd
 
 from rmutils.book.chapters.heads_at_work.cards import HEAD_CARDS
-from rmutils.book.chapters.heads_at_work.findings import (
-    MEANS,
-    OTHERS,
-    RETRIEVAL,
-    Tables,
-    weights,
-)
+from rmutils.book.chapters.heads_at_work.findings import MEANS, OTHERS, RETRIEVAL, Tables, weights
 from rmutils.book.chapters.heads_at_work.findings import tables_of as looked_at
 from rmutils.book.figures.report import number
 from rmutils.book.findings import Measured, declare
