@@ -61,18 +61,17 @@ class Artifact:
 
     @property
     def name(self) -> str:
-        """`stage/model/label-hash`, or the key where its folder is called so, as before 1.0."""
-        parts = self.folder.parts
-        return parts[-1] if KEY.fullmatch(parts[-1]) else "/".join(parts[-3:])
+        """`stage/model/label-hash`."""
+        return "/".join(self.folder.parts[-3:])
 
     @property
     def stage(self) -> str:
-        return self.name.split("/")[0] if "/" in self.name else self.name.rpartition("-")[0]
+        return self.name.split("/")[0]
 
     @property
     def model(self) -> str:
-        """The model that it is about, empty if its folder does not say so."""
-        return self.folder.parent.name if "/" in self.name else ""
+        """The model that it is about."""
+        return self.folder.parent.name
 
     @property
     def label(self) -> str:
@@ -272,10 +271,7 @@ def roots() -> list[Path]:
 
 def _folders(root: Path, name: str) -> Iterator[Path]:
     """Folders of a key, or of a place, whatever label it has there."""
-    key = KEY.fullmatch(name)
-    if key and (root / name).is_dir():  # as before 1.0
-        yield root / name
-    if match := key or PLACE.fullmatch(name):
+    if match := KEY.fullmatch(name) or PLACE.fullmatch(name):
         yield from (root / match[1]).glob(f"[!.]*/[!.]*-{match[2][:DIGITS]}")
 
 
@@ -294,8 +290,7 @@ def find(name: str) -> Artifact | None:
 def stored(stage: str | None = None) -> Iterator[Artifact]:
     """Yield all stored results, or those of a stage, the user's own first."""
     for root in roots():
-        folders = [*root.glob("[!.]*/[!.]*/[!.]*"), *root.glob("*-" + "[0-9a-f]" * 16)]
-        for artifact in map(Artifact, sorted(folders)):
+        for artifact in map(Artifact, sorted(root.glob("[!.]*/[!.]*/[!.]*"))):
             if artifact.folder.is_dir() and stage in (None, artifact.stage):
                 yield artifact
 
@@ -320,7 +315,7 @@ def remove(artifact: Artifact) -> None:
         os.replace(folder, gone)
         shutil.rmtree(gone)
         for parent in (folder.parent, folder.parent.parent):
-            if parent != root and not any(parent.iterdir()):
+            if not any(parent.iterdir()):
                 parent.rmdir()
 
 

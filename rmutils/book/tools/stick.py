@@ -135,8 +135,7 @@ def take_models(names: Sequence[str], folder: Path) -> None:
         shutil.copy2(source, folder / name)
 
 
-def write_stick(root: Path, stick: Path, systems: Sequence[str] = tuple(SYSTEMS),
-                models: Sequence[str] = ()) -> list[str]:
+def write_stick(root: Path, stick: Path, models: Sequence[str] = ()) -> list[str]:
     """Write the folder."""
     if not (root / HTML).is_dir():
         raise UserError("The book is not built yet: `make book`.")
@@ -162,7 +161,7 @@ def write_stick(root: Path, stick: Path, systems: Sequence[str] = tuple(SYSTEMS)
     lock, wheels = root / "requirements.lock", stick / "wheels"
     wheels.mkdir()
     download(lock, wheels)
-    for system in systems:
+    for system in SYSTEMS:
         if names := download_for(system, lock, wheels):
             lacking.append(f"For {system} there is no package of {', '.join(names)}; what needs "
                            "them does not run there.")
@@ -170,7 +169,7 @@ def write_stick(root: Path, stick: Path, systems: Sequence[str] = tuple(SYSTEMS)
     (stick / "START-HERE.html").write_text(PAGE.format(
         pdf=f'The same <a href="{printed.name}">as a PDF</a>.' if printed.exists() else "",
         python=PYTHON, here=sys.platform, models=", ".join(models),
-        others=", ".join(systems) or "no other",
+        others=", ".join(SYSTEMS),
         lacking=escape(" ".join(lacking))), encoding="utf-8")
     return lacking
 

@@ -258,7 +258,10 @@ def gains(needles: pd.DataFrame, base: str = PLAIN) -> pd.DataFrame:
                                        "found", "value", "low", "high"])
 
 
-def tested(needles: pd.DataFrame, plan: Plan, variant: str = "1 to 1.5") -> dict[str, Interval]:
+RULED = "1 to 1.5"  # the variant that the rule is about
+
+
+def tested(needles: pd.DataFrame, plan: Plan) -> dict[str, Interval]:
     """Compute what the plan's rule asks for.
     Result: `dip of A` (ends less middle, inside), `loss of B` (middle, inside less beyond), `A` and
     `B` (gains of the variant in the middle, each where its cause makes a loss), `B less A`. Over
@@ -275,7 +278,7 @@ def tested(needles: pd.DataFrame, plan: Plan, variant: str = "1 to 1.5") -> dict
     at_ends = inside.drop(middle(inside).index)
     dip = (at_ends.groupby("question").mean() - middle(inside).groupby("question").mean())
     loss = middle(found("B", causes["lengths"]["inside"])).sub(middle(found("B", length["B"])))
-    gain = {cause: middle(found(cause, length[cause], variant)) - middle(found(
+    gain = {cause: middle(found(cause, length[cause], RULED)) - middle(found(
         cause, length[cause])) for cause in CAUSES}
     return {"dip of A": over_needles(dip), "loss of B": over_needles(loss),
             **{cause: over_needles(gain[cause]) for cause in CAUSES},
