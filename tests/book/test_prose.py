@@ -14,8 +14,8 @@ CONVERTED = (
     "09_data_and_training", "10_claims", "11_ms_poe", "12_share_attention",
     "13_select_attention", "14_olmo3_recipe", "15_retrieval_heads_under_change", "16_scale",
     "17_speed", "audit", "contrast_without_training", "guided_build", "heads_at_work",
-    "is_it_causal", "memory_by_heads", "redirect_heads", "teaching_models", "the_method",
-    "which_heads", "your_own_model")
+    "is_it_causal", "memory_by_heads", "provenance", "redirect_heads", "teaching_models",
+    "the_method", "which_heads", "your_own_model")
 """Notebooks whose prose is written by hand and says findings. The list grows."""
 COMPOSED = 18
 """Functions that still compose sentences. The number only falls."""

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from rmutils.book.claims.claim_list import Judged, Part
 from rmutils.book.figures.report import rounded
-from rmutils.book.figures.style import BLUE, GREY, INK, MODEL_COLOURS, PALE, PURPLE, RED, new_axes
+from rmutils.book.figures.style import BLUE, GREY, MODEL_COLOURS, PALE, PURPLE, RED, new_axes, on
 from rmutils.book.figures.style import WIDTH as WIDE
 from rmutils.book.figures.training_figures import SIGNS
 from rmutils.book.verdicts import (
@@ -131,7 +131,7 @@ def verdicts_by_topic(judged: Sequence[Judged]) -> Figure:
             axes.barh(range(len(names)), count, left=left, color=colour, height=0.6, label=label)
             for y in np.flatnonzero(count):
                 axes.text(left[y] + count[y] / 2, y, str(count[y]), ha="center", va="center",
-                          color=INK if colour == PALE else "white", fontsize=10)
+                          color=on(colour), fontsize=10)
         left += count
     axes.set_yticks(range(len(names)), names)
     axes.invert_yaxis()

@@ -63,6 +63,9 @@ PALE = "#D3D9E0"
 ON_DARK = {INK: "#CED6DD", GREY: "#9CA4AF", BLUE: "#56B4E9", PALE: "#3C454F"}
 """Colours on a dark page: the theme's own text, and Okabe and Ito's sky blue. The
 others are bright enough as they are; black and white stay, for they stand on colours."""
+ON_DEEP, ON_BRIGHT = "#FDFDFD", "#12171D"
+"""Letters on bars: on colours that get brighter on a dark page, and on those that are bright."""
+ON_DARK[ON_DEEP] = ON_BRIGHT
 DARK_PAPER = "#121212"
 """The theme's own dark ground."""
 
@@ -101,6 +104,11 @@ def to_svg(figure: Figure) -> str:
 def colour_of(model: str) -> str:
     """The colour of a model in the whole book; grey for one without a colour of its own."""
     return MODEL_COLOURS.get(model, GREY)
+
+
+def on(colour: str) -> str:
+    """The colour of letters on a bar, readable on both pages."""
+    return {PALE: INK, BLUE: ON_DEEP, GREY: ON_DEEP}.get(colour, ON_BRIGHT)
 
 
 def new_axes(*, columns: int = 1, size: tuple[float, float] | None = None, **kwargs):

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from rmutils.book.chapters.heads_at_work.contribution import card_data
 from rmutils.book.chapters.heads_at_work.experiment import HEADS_AT_WORK
 from rmutils.book.chapters.heads_at_work.findings import OTHERS, RETRIEVAL, Tables, level, weights
-from rmutils.book.figures.style import BLUE, GREEN, GREY, INK, ORANGE, PALE, PURPLE, WIDTH
+from rmutils.book.figures.style import BLUE, GREEN, GREY, INK, ORANGE, PALE, PURPLE, WIDTH, on
 from rmutils.heads.attention_kinds import KINDS, attention_kinds
 from rmutils.heads.detection import detect_stored
 from rmutils.models import LanguageModel
@@ -43,7 +43,7 @@ def composition(results: Mapping[str, Tables]) -> Figure:
                           label=kind if not place else None)
                 if share >= NAMED:
                     axes.text(left + share / 2, place, f"{share:.0f}", ha="center", va="center",
-                              color="white" if kind in ("copy", "induction") else INK)
+                              color=on(colour))
                 left += share
             copies = level(tables, "copy", group)
             axes.hlines(place + 0.36, 100 * copies.low, 100 * copies.high, color=INK, lw=1.6)

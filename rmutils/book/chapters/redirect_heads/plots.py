@@ -28,7 +28,7 @@ from rmutils.book.chapters.redirect_heads.findings import (
 )
 from rmutils.book.chapters.redirect_heads.texts import contradictions, prompts
 from rmutils.book.figures.report import number
-from rmutils.book.figures.style import BLUE, INK, ORANGE, WIDTH
+from rmutils.book.figures.style import BLUE, ON_BRIGHT, ORANGE, WIDTH, on
 from rmutils.heads.detection import detect_stored
 from rmutils.models import LanguageModel
 from rmutils.models.engine.generation import generate
@@ -73,7 +73,7 @@ def followed(
                 axes.barh(place, 100 * row[part], left=left, color=colour, height=0.72)
                 left += 100 * row[part]
             if row["policy"] != PLAIN:
-                axes.hlines(place, 100 * row["low"], 100 * row["high"], color=INK, lw=1.3)
+                axes.hlines(place, 100 * row["low"], 100 * row["high"], color=ON_BRIGHT, lw=1.3)
         axes.set_yticks(range(len(shown)), [name_of(row).replace(", ", ",\n")
                                             for _, row in shown.iterrows()])
         axes.invert_yaxis()
@@ -82,7 +82,7 @@ def followed(
         axes.spines["left"].set_visible(False)
         axes.tick_params(axis="y", length=0)
     for part, place in ((POINTED, 1), (OTHER, 55)):
-        panels[0].text(place, 0, part, va="center", color="white" if part == POINTED else INK)
+        panels[0].text(place, 0, part, va="center", color=on(PARTS[part]))
     panels[-1].set_xlabel("answers, %")
     return figure
 
