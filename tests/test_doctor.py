@@ -41,14 +41,34 @@ def test_bare_machine_is_told_to_install(checkout, cut_off):
     assert named(found, "network").state == "wrong" and "STICK" in named(found, "network").fix
 
 
-def test_it_runs_where_no_package_is_installed():
-    """Without site-packages; `-S` leaves only what Python itself brings."""
-    done = subprocess.run([sys.executable, "-S", "-m", "rmutils.book.tools.doctor", "--json"],
-                          cwd=paths.ROOT, capture_output=True, text=True)
+STANDS_FOR_PYTHON = """#!/bin/sh
+case "$*" in
+    *"models list"*) echo '[{"name": "smollm2-135m", "state": "'$STATE'"}]' ;;
+    *verify*) echo 'All stored results match' ;;
+    *"pip index"*) echo 'no route' ;;
+    *) echo '{"python": "3.11.7", "failed": {}, "warnings": [], "versions": {
+        "numpy": "2.0.0", "typer-slim": "1.0"}}' | tr -d '\\n' ;;
+esac
+"""
+
+
+@pytest.mark.parametrize(("state", "told"), [
+    ("fetched", {"environment": "fine", "models": "fine", "results": "fine"}),
+    ("missing", {"models": "note", "network": "wrong"})])
+def test_it_runs_where_no_package_is_installed(checkout, state, told):
+    """Without site-packages: `-S` leaves only what Python itself brings."""
+    python = checkout / "python"
+    python.write_text(STANDS_FOR_PYTHON)
+    python.chmod(0o755)
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", "import sys; from pathlib import Path\n"
+         "from rmutils.book.tools.doctor import examine, report\n"
+         "sys.exit(report(examine(Path(sys.argv[1]), sys.argv[2]), True))", checkout, python],
+        cwd=paths.ROOT, capture_output=True, text=True, env=os.environ | {"STATE": state})
     assert not done.stderr
-    found = json.loads(done.stdout)
-    assert {"memory", "checkout", "cache"} <= {f["what"] for f in found}
-    assert done.returncode == any(f["state"] == "wrong" for f in found)
+    found = {f["what"]: f["state"] for f in json.loads(done.stdout)}
+    assert {"memory", "checkout", "cache"} <= {*found} and told.items() <= found.items()
+    assert done.returncode == ("wrong" in found.values())
 
 
 def test_environment_whose_python_is_gone(checkout):

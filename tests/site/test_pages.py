@@ -1,6 +1,7 @@
 """The built book: what stands beside figures and tables, and what a first look shows."""
 
 import re
+from collections.abc import Iterator
 
 import pandas as pd
 from bs4 import BeautifulSoup
@@ -11,71 +12,63 @@ from rmutils.book.site.pages.frame import OPEN_TABLES
 from rmutils.book.site.pages.items import chapters, items
 from rmutils.core import paths
 from tests.site.conftest import visiting
+from tests.site.words import parsed, too_long, words
 
 
-def test_every_figure_and_table_of_the_chapters_has_its_files_and_a_note(html):
-    counted = 0
+def figures_and_tables(name, notebook, page, file) -> int:
+    """How many a chapter has, each of which has its files and a note."""
+    bars = page.select("article .rm-beside")
+    found = items(notebook, name)
+    assert len(bars) == len(found) == len(page.select(
+        "article figure:has(img), article .rm-scroll:has(.rm-caption)")), name
+    for item, bar in zip(found, bars, strict=True):
+        links = {a.text: file.parent / a["href"] for a in bar.select("a")}
+        assert all(target.is_file() for target in links.values()), (name, links)
+        assert ("image (SVG)" in links) == (item.kind == "figure") and "notebook" in links
+        assert bar.select("details.rm-made"), (name, item.label)
+        assert pd.read_csv(links["data (CSV)"]).size, (name, item.label)
+    return len(found)
+
+
+def looks(page, file) -> Iterator[str]:
+    """What is wrong: findings stand first, few tables are open, figures are as wide as the text."""
+    below = page.select_one("article h1").find_next_sibling()
+    if not below.select(".rm-found li"):
+        yield "no finding below the title"
+    # The claims are what that page is about, and have filters.
+    open_tables = [table for table in page.select("article .rm-scroll:not(.rm-claims)")
+                   if not table.select("details.rm-fold")]
+    if len(open_tables) > OPEN_TABLES:
+        yield f"{len(open_tables)} open tables"
+    yield from (f"an open table of {rows} rows" for table in open_tables
+                if (rows := len(table.select("tbody tr:has(td)"))) > MOST_ROWS)
+    for image in page.select("article div.cell_output img[src$='.svg']"):
+        drawn = (file.parent / image["src"]).read_text(encoding="utf-8")
+        width = re.search(r'<svg[^>]* width="([\d.]+)pt"', drawn)[1]
+        if abs(float(width) - 72 * WIDTH) > 1:
+            yield f"{image['src']} is {width} points wide"
+
+
+def not_stored(page) -> Iterator[str]:
+    """What it looks up in vain, by its defaults: one that is changed may ask for more."""
+    for output in page.select(".cell_output"):
+        yield from re.findall(r"[Nn]ot (?:all is )?stored.*|[Nn]o result .*stored.*", output.text)
+
+
+def test_chapters_keep_what_they_promise(html):
+    counted, live, wrong, read = 0, [], {}, {}
     for name, notebook in chapters(paths.BOOK):
         file = html / "chapters" / f"{name}.html"
-        page = BeautifulSoup(file.read_text(encoding="utf-8"), "html.parser")
-        bars = page.select("article .rm-beside")
-        found = items(notebook, name)
-        assert len(bars) == len(found) == len(page.select(
-            "article figure:has(img), article .rm-scroll:has(.rm-caption)")), name
-        for item, bar in zip(found, bars, strict=True):
-            links = {a.text: file.parent / a["href"] for a in bar.select("a")}
-            assert all(target.is_file() for target in links.values()), (name, links)
-            assert ("image (SVG)" in links) == (item.kind == "figure") and "notebook" in links
-            assert bar.select("details.rm-made"), (name, item.label)
-            assert pd.read_csv(links["data (CSV)"]).size, (name, item.label)
-        counted += len(found)
-    assert counted > 100
-
-
-def test_chapters_show_findings_first_few_tables_and_figures_as_wide_as_the_text(html):
-    wrong = []
-    for name, _ in chapters(paths.BOOK):
-        folder = html / "chapters"
-        page = BeautifulSoup((folder / f"{name}.html").read_text(encoding="utf-8"), "html.parser")
-        below = page.select_one("article h1").find_next_sibling()
-        if not below.select(".rm-found li"):
-            wrong.append(f"{name}: no finding below the title")
-        # The claims are what that page is about, and have filters.
-        open_tables = [table for table in page.select("article .rm-scroll:not(.rm-claims)")
-                       if not table.select("details.rm-fold")]
-        if len(open_tables) > OPEN_TABLES:
-            wrong.append(f"{name}: {len(open_tables)} open tables")
-        wrong += [f"{name}: an open table of {rows} rows" for table in open_tables
-                  if (rows := len(table.select("tbody tr:has(td)"))) > MOST_ROWS]
-        for image in page.select("article div.cell_output img[src$='.svg']"):
-            drawn = (folder / image["src"]).read_text(encoding="utf-8")
-            width = re.search(r'<svg[^>]* width="([\d.]+)pt"', drawn)[1]
-            if abs(float(width) - 72 * WIDTH) > 1:
-                wrong.append(f"{name}: {image['src']} is {width} points wide")
-    assert not wrong
-
-
-def test_what_chapters_look_up_is_stored(html):
-    """By their defaults: one that is changed may ask for results that do not ship."""
-    lacking = {}
-    for name, _ in chapters(paths.BOOK):
-        text = (html / "chapters" / f"{name}.html").read_text(encoding="utf-8")
-        outputs = BeautifulSoup(text, "html.parser").select(".cell_output")
-        lacking[name] = [found for output in outputs for found in re.findall(
-            r"[Nn]ot (?:all is )?stored.*|[Nn]o result .*stored.*", output.text)]
-    assert not {name: found for name, found in lacking.items() if found}
-
-
-def test_sections_that_call_themselves_live_show_nothing_that_was_made_beforehand(html):
-    live, shipped = 0, {}
-    for name, _ in chapters(paths.BOOK):
-        text = (html / "chapters" / f"{name}.html").read_text(encoding="utf-8")
-        for title in BeautifulSoup(text, "html.parser").select("section > :is(h2, h3)"):
-            if re.search(r", live\b|While you read", title.text):
-                live += 1
-                shipped[name, title.text] = re.findall(r"[\w-]+ \(shipped\)", title.parent.text)
-    assert live > 10
-    assert not {place: found for place, found in shipped.items() if found}
+        page = parsed(file)
+        counted += figures_and_tables(name, notebook, page, file)
+        here = [title.parent for title in page.select("section > :is(h2, h3)")
+                if re.search(r", live\b|While you read", title.text)]
+        wrong[name] = [*looks(page, file), *not_stored(page), *(
+            shown for section in here for shown in re.findall(r"[\w-]+ \(shipped\)", section.text))]
+        live += here
+        read[f"chapters/{name}"] = words(page)  # the last: it takes from the page
+    assert not {name: told for name, told in wrong.items() if told}
+    assert counted > 100 and len(live) > 10 and not too_long(read)
 
 
 def test_no_page_tells_of_the_machine(html):
