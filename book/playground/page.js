@@ -353,7 +353,8 @@
     at("work").hidden = !card;
     if (!card || this.card === card) return;
     this.card = card;
-    at("card").replaceChildren(Figures.headCard(cards, card));
+    // Its score there is one of other texts than the one above.
+    at("card").replaceChildren(Figures.headCard(cards, {...card, score: null}));
     at("cards").href = `chapters/heads_at_work.html#head-${cards.name}-${card.head.join("-")}`;
   }
 

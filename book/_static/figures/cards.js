@@ -23,7 +23,7 @@
     make("u", {}, next || "\u00a0")));
   const box = make("div", {class: "rm-card", tabindex: -1},
     make("p", {class: "rm-card-name"}, make("b", {}, `Layer ${layer}, head ${head}`),
-         ` copy score ${card.score.toFixed(2)}`),
+         card.score === null ? "" : ` copy score ${card.score.toFixed(2)}`),
     bar, make("ul", {class: "rm-kinds"}, ...told),
     make("p", {}, `It looks back ${card.distance.toFixed(0)} tokens on average; entropy `
       + `${card.entropy.toFixed(1)} nats.${mean === null ? "" : " To the token that comes next it "

@@ -14,7 +14,7 @@ from rmutils.book.chapters.heads_at_work.findings import MEANS, OTHERS, RETRIEVA
 from rmutils.book.chapters.heads_at_work.findings import tables_of as looked_at
 from rmutils.book.figures.report import number
 from rmutils.book.findings import Measured, declare
-from rmutils.core.errors import NotStored
+from rmutils.core.errors import NotStored, require
 from rmutils.core.results import Artifact, read_tables
 from rmutils.heads.attention_kinds import KINDS
 from rmutils.stats import Contrast, Interval, contrast, holm, interval
@@ -42,7 +42,7 @@ def stored() -> dict[str, tuple[Tables, Artifact]]:
 def tables_of(model: str) -> tuple[Tables, Artifact]:
     """Return the tables of a model; raise NotStored with the command that makes them."""
     if model not in stored():
-        raise NotStored(f"Make it with `{HEAD_CARDS.command}`.")
+        require([HEAD_CARDS.command])
     return stored()[model]
 
 
