@@ -25,10 +25,11 @@ from rmutils.book.chapters.is_it_causal.experiment import (
     planned,
     planned_leaders,
 )
+from rmutils.book.chapters.is_it_causal.real_models import REAL_EXCHANGES
 from rmutils.book.findings import Measured, declare, scaled
 from rmutils.core.errors import NotStored
 from rmutils.core.experiment import load_plan
-from rmutils.core.results import Artifact
+from rmutils.core.results import Artifact, read_tables
 from rmutils.heads import HeadScores
 from rmutils.heads.detection import detect_stored, even_depths
 from rmutils.heads.scores import Head
@@ -174,6 +175,7 @@ def compare_leaders(leaders: Leaders, heads: Sequence[Head]) -> pd.DataFrame:
 
 
 SETS, TOKENS, LENGTHS = "fig-causal-sets", "fig-causal-tokens", "fig-causal-lengths"
+REAL = "fig-causal-real"
 LARGE = "smollm2-135m"
 
 
@@ -212,6 +214,70 @@ def beyond_others(model: str, way: str) -> Measured:
 def _fewest(result: IsItCausal, way: str) -> pd.Series:
     table = effects(result)
     return table[(table["way"] == way) & (table["kind"] == COPY)].sort_values("count").iloc[0]
+
+
+@cache
+def real() -> dict[str, tuple[IsItCausal, Artifact]]:
+    """Look the exchanges in the real models up: their sets of heads."""
+    return {model: (IsItCausal(pd.DataFrame(), read_tables(artifact.folder)["sets"],
+                               pd.DataFrame()), artifact)
+            for (model,), artifact in REAL_EXCHANGES.collect().stored.items()}
+
+
+def _of_real(model: str) -> tuple[IsItCausal, str]:
+    if model not in real():
+        raise NotStored(f"Make it with `{REAL_EXCHANGES.command}`.")
+    result, artifact = real()[model]
+    return result, artifact.name
+
+
+@declare("real-exchange", unit="points", place=REAL, otherwise=(
+    "In {model}, {way} the {count} heads that copy most moves {value} points more of the answer's "
+    "tokens {ci} than others of their layers: {verdict}."))
+def real_beyond_others(model: str, way: str) -> Measured:
+    """Tokens that restoring returns, or removing loses, by the 5 % of heads that copy most, minus
+    by others of their layers; p is corrected over the primary comparisons of the model.
+
+    Parameters
+    ----------
+    way : {"restore", "remove"}
+    """
+    result, name = _of_real(model)
+    row = _fewest(result, way)
+    return Measured(scaled(row["difference"]), [name], int(row["needles"]), row["p_holm"], words={
+        "model": model, "count": int(row["count"]),
+        "way": {RESTORE: "restoring", REMOVE: "removing"}[way]})
+
+
+@declare("real-exchange-total", unit="points", place=REAL, otherwise=(
+    "In {model}, {way} the {count} heads that copy most moves {value} points of the answer's "
+    "tokens {ci}: {verdict}."))
+def real_moved(model: str, way: str, share: str = "fewest") -> Measured:
+    """Tokens that restoring returns, or removing loses, by the heads that copy most.
+
+    Parameters
+    ----------
+    way : {"restore", "remove"}
+    share : {"fewest", "most"}
+        5 or 12 % of all heads.
+    """
+    result, name = _of_real(model)
+    table = effects(result)
+    rows = table[table["way"] == way].sort_values("count")
+    row = rows.iloc[0 if share == "fewest" else -1]
+    return Measured(scaled(row["top"]), [name], int(row["needles"]), words={
+        "model": model, "count": int(row["count"]),
+        "way": {RESTORE: "restoring", REMOVE: "removing"}[way]})
+
+
+@declare("real-removing-minus-restoring", unit="points", place=REAL, otherwise=(
+    "In {model}, removing the heads that copy most loses {value} points more of the tokens {ci} "
+    "than restoring them returns: {verdict}."))
+def real_removing_minus_restoring(model: str) -> Measured:
+    """Tokens that removing 5 % of the heads loses, minus what restoring them returns."""
+    result, name = _of_real(model)
+    count = int(_fewest(result, RESTORE)["count"])
+    return Measured(scaled(imbalance(result, COPY, count)), [name], words={"model": model})
 
 
 @declare("removing-minus-restoring", unit="points", place=SETS, otherwise=(
