@@ -26,6 +26,7 @@ from rmutils.book.chapters.is_it_causal.experiment import (
     planned_leaders,
 )
 from rmutils.book.chapters.is_it_causal.real_models import REAL_EXCHANGES
+from rmutils.book.experiments.real_models import real_models
 from rmutils.book.findings import Measured, declare, scaled
 from rmutils.core.errors import NotStored
 from rmutils.core.experiment import load_plan
@@ -224,6 +225,11 @@ def real() -> dict[str, tuple[IsItCausal, Artifact]]:
             for (model,), artifact in REAL_EXCHANGES.collect().stored.items()}
 
 
+def real_results() -> dict[str, IsItCausal]:
+    """The same without the names of the stored results, smallest model first."""
+    return {model: real()[model][0] for model in real_models().content["models"] if model in real()}
+
+
 def _of_real(model: str) -> tuple[IsItCausal, str]:
     if model not in real():
         raise NotStored(f"Make it with `{REAL_EXCHANGES.command}`.")
@@ -252,22 +258,28 @@ def real_beyond_others(model: str, way: str) -> Measured:
 @declare("real-exchange-total", unit="points", place=REAL, otherwise=(
     "In {model}, {way} the {count} heads that copy most moves {value} points of the answer's "
     "tokens {ci}: {verdict}."))
-def real_moved(model: str, way: str, share: str = "fewest") -> Measured:
-    """Tokens that restoring returns, or removing loses, by the heads that copy most.
+def real_moved(model: str, way: str) -> Measured:
+    """Tokens that restoring returns, or removing loses, by the 5 % of heads that copy most.
 
     Parameters
     ----------
     way : {"restore", "remove"}
-    share : {"fewest", "most"}
-        5 or 12 % of all heads.
     """
     result, name = _of_real(model)
-    table = effects(result)
-    rows = table[table["way"] == way].sort_values("count")
-    row = rows.iloc[0 if share == "fewest" else -1]
+    row = _fewest(result, way)
     return Measured(scaled(row["top"]), [name], int(row["needles"]), words={
         "model": model, "count": int(row["count"]),
         "way": {RESTORE: "restoring", REMOVE: "removing"}[way]})
+
+
+@declare("needle-is-worth", unit="points", place=REAL, otherwise=(
+    "In {model}, {value} points of the answer's tokens {ci} are right only with the needle."))
+def needle_is_worth(model: str) -> Measured:
+    """Tokens of the answer that are right with the needle and wrong without it."""
+    result, name = _of_real(model)
+    found = room(result)
+    return Measured(scaled(found), [name], result.sets["needle"].nunique(),
+                    words={"model": model})
 
 
 @declare("real-removing-minus-restoring", unit="points", place=REAL, otherwise=(

@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 
 from rmutils.book.chapters.is_it_causal.experiment import COPY, REMOVE, RESTORE, IsItCausal
 from rmutils.book.chapters.is_it_causal.findings import effects, room, token_leaders
+from rmutils.book.figures import report
 from rmutils.book.figures.head_figures import heads_by_token
 from rmutils.book.figures.style import BLUE, GREY, INK, ORANGE, RED, WIDTH
 from rmutils.heads.scores import Head
@@ -48,6 +49,18 @@ def exchanged_sets(results: Mapping[str, IsItCausal]) -> Figure:
                   loc="outside upper left", handlelength=1.2)
     figure.supxlabel("heads exchanged together (dotted: all heads)", fontsize=9.5)
     return figure
+
+
+def exchange_table(results: Mapping[str, IsItCausal]) -> pd.DataFrame:
+    """Return all effects of exchanged sets, in points, as a page shows them."""
+    table = pd.concat([effects(result).assign(model=name) for name, result in results.items()],
+                      ignore_index=True)
+    shown = {column: report.intervals(100 * pd.DataFrame([*table[column]]))
+             for column in ("top", "control", "difference")}
+    return table.assign(**shown)[[
+        "model", "way", "kind", "count", *shown, "p", "p_holm", "needles"]].rename(columns={
+            "kind": "heads by", "count": "heads", "top": "these heads", "control": "others",
+            "p_holm": "p, corrected"})
 
 
 def necessary_against_sufficient(results: Mapping[str, IsItCausal]) -> Figure:
