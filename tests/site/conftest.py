@@ -3,7 +3,7 @@
 import os
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -16,6 +16,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 from rmutils.book.site.build import build
 from rmutils.book.site.steps import HTML
 from rmutils.core import paths
+from tests.clock import PATIENCE
 
 BROWSERS = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"]
 FLAGS = ["--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
@@ -24,15 +25,22 @@ FLAGS = ["--disable-gpu", "--disable-quic", "--no-first-run", "--disable-backgro
 """The last: nothing is reached but this machine."""
 
 
+def once(folders: pytest.TempPathFactory, name: str, make: Callable[[Path], object]) -> Path:
+    """What `make` leaves at a path: made by one of the processes of pytest-xdist, read by all."""
+    home = folders.getbasetemp()
+    path = (home.parent if "PYTEST_XDIST_WORKER" in os.environ else home) / name
+    done = path.with_suffix(".done")
+    with FileLock(f"{path}.lock"):
+        if not done.exists():
+            make(path)
+            done.touch()
+    return path
+
+
 @pytest.fixture(scope="session")
 def html(tmp_path_factory) -> Path:
-    """Folder of the pages, brought up to date first, by one of the processes of pytest-xdist."""
-    run = os.environ.get("PYTEST_XDIST_TESTRUNUID", str(os.getpid()))
-    built = tmp_path_factory.getbasetemp().parent / f"built-{run}"
-    with FileLock(f"{built}.lock"):
-        if not built.exists():
-            build()
-            built.touch()
+    """Folder of the pages, brought up to date first."""
+    once(tmp_path_factory, "built", lambda path: build())
     return paths.ROOT / HTML
 
 
@@ -78,7 +86,7 @@ def visiting(browser: Browser, address: str, width: int) -> Iterator[tuple[Page,
         problems.append(f"{kind}: {text}")
 
     page = context.new_page()
-    page.set_default_timeout(120_000)  # of milliseconds: machines are busy
+    page.set_default_timeout(1000 * PATIENCE)  # milliseconds
     # Not by `route`, which turns the browser's cache off.
     page.on("request", lambda request: request.url.startswith((address, "data:", "blob:"))
             or complain("loads", request.url))

@@ -17,11 +17,12 @@ LESSONS = sorted((paths.BOOK / FOLDER).glob("*.yml"))
 SVG = '<svg xmlns="http://www.w3.org/2000/svg" width="40" height="20"></svg>'
 
 
-@pytest.fixture
-def book(tmp_path):
+@pytest.fixture(scope="module")
+def book(tmp_path_factory):
     """The lists of slides, and the chapters as if they had been run."""
-    (tmp_path / FOLDER).symlink_to(paths.BOOK / FOLDER)
-    (tmp_path / "chapters").mkdir()
+    folder = tmp_path_factory.mktemp("book")
+    (folder / FOLDER).symlink_to(paths.BOOK / FOLDER)
+    (folder / "chapters").mkdir()
     for path in paths.NOTEBOOKS.glob("*.ipynb"):
         notebook = nbformat.read(path, as_version=4)
         for cell in notebook.cells:
@@ -32,11 +33,11 @@ def book(tmp_path):
                 cell.outputs = [new_output("execute_result", {"text/html": box})]
             elif re.search(r"\bsay\(", cell.source) and cell.cell_type == "code":
                 cell.outputs = [new_output("execute_result", {"text/markdown": "It is **0.5**."})]
-        nbformat.write(notebook, tmp_path / "chapters" / path.name)
-    return tmp_path
+        nbformat.write(notebook, folder / "chapters" / path.name)
+    return folder
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def made(book):
     return write_slides(book, book / "html")
 
@@ -97,14 +98,14 @@ def test_text_that_a_model_wrote_is_escaped(tmp_path):
     ({"said": "none/cell-01"}, "a.yml: none/cell-01: no such cell"),
     ({"picture": "x"}, "a.yml: slide 2 has picture"),
 ])
-def test_what_is_missing_is_named(book, slide, told):
-    (book / FOLDER).unlink()
-    (book / FOLDER).mkdir()
-    (book / FOLDER / "frame.html").write_text("$slides")
-    (book / FOLDER / "a.yml").write_text(yaml.safe_dump(
+def test_what_is_missing_is_named(book, tmp_path, slide, told):
+    (tmp_path / "chapters").symlink_to(book / "chapters")
+    (tmp_path / FOLDER).mkdir()
+    (tmp_path / FOLDER / "frame.html").write_text("$slides")
+    (tmp_path / FOLDER / "a.yml").write_text(yaml.safe_dump(
         {"title": "a", "about": "a", "slides": [{"title": "b", **slide}]}))
     with pytest.raises(UserError, match=re.escape(told)):
-        write_slides(book, book / "html")
+        write_slides(tmp_path, tmp_path / "html")
 
 
 def test_no_slide_is_larger_than_a_small_projector(made, browser):

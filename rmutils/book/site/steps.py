@@ -21,10 +21,6 @@ from typing import NoReturn
 import psutil
 import typer
 
-from rmutils.book.site import playground
-from rmutils.book.site.classroom import without_solutions
-from rmutils.book.site.gallery import write
-from rmutils.book.site.slides import write_slides
 from rmutils.core.environment import share_cores
 from rmutils.core.errors import UserError
 from rmutils.core.files import keeping
@@ -79,6 +75,12 @@ def pages() -> None:
 
 
 def _pages() -> None:
+    # Only here: what they import takes seconds, and every chapter is a process of this module.
+    from rmutils.book.site import playground
+    from rmutils.book.site.classroom import without_solutions
+    from rmutils.book.site.gallery import write
+    from rmutils.book.site.slides import write_slides
+
     fresh, source = STATE / ".fresh", STATE / ".source"
     for left in (fresh, source):
         shutil.rmtree(left, ignore_errors=True)

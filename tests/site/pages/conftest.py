@@ -14,6 +14,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_outp
 from rmutils.book.figures.report import how_made, say, table
 from rmutils.book.figures.style import carried, to_svg
 from rmutils.book.site.pages.links_and_search import VARIABLE
+from tests.site.conftest import once
 
 PARAMETERS = '''tau: float = 0.1  # heads at or above | this score count
 name: str | None = None  # of *what*'''
@@ -102,7 +103,7 @@ def build(book: Path, folder: Path) -> Path:
     sphinx-sitemap forks, which must not happen beside the threads of other tests.
     """
     settings = folder / "settings"
-    settings.mkdir()
+    settings.mkdir(parents=True)
     (settings / "conf.py").write_text("".join(f"{k} = {v!r}\n" for k, v in CONFIG.items()))
     done = subprocess.run([sys.executable, "-m", "sphinx", "-qWc", settings, book, folder / "html"],
                           capture_output=True, text=True)
@@ -115,4 +116,4 @@ def pages(book, tmp_path_factory) -> Path:
     """Folder of the pages, built without an address."""
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv(VARIABLE, raising=False)
-        return build(book, tmp_path_factory.mktemp("pages"))
+        return once(tmp_path_factory, "pages", lambda folder: build(book, folder)) / "html"
