@@ -216,7 +216,7 @@ def tokens_over_layers_and_time(
     left.set(xlabel="token", ylabel="layer", title="score of a token, by layer")
     left.yaxis.set_major_locator(MaxNLocator(integer=True))
     figure.colorbar(drawn, ax=left, ticks=[0, 0.001, 0.01, 0.1, 1])
-    right.imshow(chosen, cmap=ListedColormap(["white", ORANGE]), aspect="auto",
+    right.imshow(chosen, cmap=ListedColormap(["#ffffff00", ORANGE]), aspect="auto",
                  interpolation="nearest")
     right.set(xlabel="token (key)", ylabel="time (query)", title=f"chosen by layer {layer}")
     return figure
