@@ -23,6 +23,7 @@ import yaml
 from rmutils.book.chapters.contrast_without_training import CONTRASTED
 from rmutils.book.chapters.data_and_training.half_learned import HALF_LEARNED
 from rmutils.book.chapters.data_and_training.half_learned_again import HALF_LEARNED_AGAIN
+from rmutils.book.chapters.heads_at_work.cards import HEAD_CARDS
 from rmutils.book.chapters.heads_at_work.experiment import HEADS_AT_WORK
 from rmutils.book.chapters.is_it_causal.real_models import REAL_EXCHANGES
 from rmutils.book.chapters.memory_by_heads import FOUND, MEMORY
@@ -51,9 +52,9 @@ SHIPPED, STORED = "its result comes with the book", "its result is stored by an 
 """Why a part is not computed."""
 OWN_COPY = 2_000_000  # bytes of the executed notebook, at most
 EXPERIMENTS: tuple[Experiment[Any, Any], ...] = (
-    CONTRASTED, FEW, FOUND, HALF_LEARNED, HALF_LEARNED_AGAIN, HALF_MASKED, HEADS_AT_WORK,
-    LAYER_MATCHED, MEMORY, OTHER_PAIRS, POSITIONS, REAL_EXCHANGES, REAL_TRAINING, RECIPE_PARTS,
-    REDIRECT, SPARSITY_AND_GAIN)
+    CONTRASTED, FEW, FOUND, HALF_LEARNED, HALF_LEARNED_AGAIN, HALF_MASKED, HEAD_CARDS,
+    HEADS_AT_WORK, LAYER_MATCHED, MEMORY, OTHER_PAIRS, POSITIONS, REAL_EXCHANGES, REAL_TRAINING,
+    RECIPE_PARTS, REDIRECT, SPARSITY_AND_GAIN)
 SWITCHES = {(one.notebook, one.parameter) for one in EXPERIMENTS}
 """Notebooks, and the parameters that say whether they compute an experiment."""
 

@@ -110,7 +110,8 @@ def compared() -> pd.DataFrame:
 def contributions_table() -> pd.DataFrame:
     """Return both outcomes as readers see them."""
     return pd.DataFrame([{
-        "model": row.model, "contribution": row.outcome, "first": row.first, "second": row.second,
+        "model": row.model, "contribution": row.outcome,
+        "first mean": row.first, "second mean": row.second,
         "difference": number(row.value, row.low, row.high), "p": f"{row.p_holm:.2g}",
         "smallest effect": row.smallest_effect, "windows": row.windows}
         for row in compared().itertuples()])
