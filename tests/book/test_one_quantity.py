@@ -25,7 +25,7 @@ from rmutils.core import paths
 
 DECLARED = [import_module(found.name) for found in walk_packages(
                 chapters.__path__, "rmutils.book.chapters.")
-            if found.name.endswith(".findings") or found.name.count(".") == 3]
+            if found.name.endswith((".findings", ".contribution")) or found.name.count(".") == 3]
 """Importing them declares their findings."""
 SMOL, LARGER = "smollm2-135m", "qwen2.5-coder-0.5b"
 
