@@ -3,6 +3,7 @@
 import ast
 import json
 import math
+from functools import cache
 from importlib import import_module
 from itertools import combinations
 from pkgutil import walk_packages
@@ -16,11 +17,12 @@ from rmutils.book.chapters.training_effect.findings import (
     retrieval_heads_change,
     retrieval_heads_change_beyond,
 )
-from rmutils.book.claims.claim_list import judge, load_claims
+from rmutils.book.claims.claim_list import Judged, judge, load_claims, part_table
 from rmutils.book.experiments.planned_runs import BEFORE, MATCHED, RETMASK
 from rmutils.book.findings import AGAINST, FINDINGS, SHOWN, UNDECIDED, finding
+from rmutils.book.site.pages.coverage import CLAIMS, read_coverage
 from rmutils.book.verdicts import AGAINST as OPPOSITE
-from rmutils.book.verdicts import QUANTITIES, THERE
+from rmutils.book.verdicts import BLIND, EXCLUDED, NOT_RUN, QUANTITIES, THERE, UNTESTABLE
 from rmutils.core import paths
 
 DECLARED = [import_module(found.name) for found in walk_packages(
@@ -134,6 +136,42 @@ def test_all_findings_agree():
             assert not one.low <= 0 <= one.high and not one.p >= 0.05, of
 
 
+@cache
+def judged() -> list[Judged]:
+    return judge(load_claims())
+
+
+def test_no_stored_verdict_contradicts_its_interval():
+    """What is shown excludes its bound, to the claimed side or the other; what could not have been
+    shown has no p; and p is never below what so many clusters can give."""
+    for j in judged():
+        for part in j.parts:
+            if (effect := part.effect) is None:
+                continue
+            answer, (lower, upper) = part.answer, part.measure.bounds
+            inside = lower < effect.low and effect.high < upper
+            outside = effect.high <= lower or effect.low >= upper
+            if answer.verdict in THERE:
+                assert inside and effect.p(lower if lower > -9e9 else upper) <= 0.05
+            elif answer.verdict == OPPOSITE:
+                assert outside
+            elif answer.verdict == EXCLUDED:
+                assert not effect.low <= part.measure.size <= effect.high
+            assert (answer.verdict == BLIND) == bool(effect.blocked)
+            if effect.clusters and not effect.blocked:
+                assert 0.05 >= 2 ** (1 - effect.clusters) <= answer.p
+    verdicts = {j.claim.id: j.verdict for j in judged()}
+    left_out = {place.removeprefix("claim:") for paper in read_coverage()
+                if paper["paper"] == CLAIMS for item in paper["items"]
+                for place in item["where"] if item["state"] == "left out"}
+    assert left_out == {name for name in verdicts if verdicts[name] in (NOT_RUN, UNTESTABLE)}
+    words = {row.of: row.blocked for row in part_table(judged()).itertuples() if row.blocked}
+    assert "'[2] > [1]'" in words["smollm2-135m, Re-rank"]
+    assert "repeats the prompt" in words["smollm2-135m, reasoning chain"]
+    assert verdicts["gain-follows-sparsity"] == BLIND  # four models, and ten that do not differ
+    assert "could not have" not in verdicts["masked-heads-gain"]
+
+
 CORRECTED = {("needles-change", "tiny-llama")}
 """Claims correct them for their parts, and the pages that quote them say that they do not."""
 
@@ -143,11 +181,9 @@ def test_a_claim_and_a_page_have_one_word():
     names[needles_found_change] = "needles-change"
     known = {name: names[asked.measure] for name in QUANTITIES
              if (asked := QUANTITIES.get(name)).measure in names}
-    claims = [claim for claim in load_claims()
-              if {measure.quantity for measure in claim.measures} & {*known}]
     differ, compared = set(), 0
-    for judged in judge(claims):
-        for part in judged.parts:
+    for claim in judged():
+        for part in claim.parts:
             if part.measure.quantity in known and part.measure.bounds == (0, math.inf):
                 name = known[part.measure.quantity]
                 word = dict.fromkeys(THERE, SHOWN) | {OPPOSITE: AGAINST}
