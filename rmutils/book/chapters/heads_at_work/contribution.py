@@ -17,7 +17,7 @@ from rmutils.book.findings import Measured, declare
 from rmutils.core.errors import NotStored, require
 from rmutils.core.results import Artifact, read_tables
 from rmutils.heads.attention_kinds import KINDS
-from rmutils.stats import Contrast, Interval, contrast, holm, interval
+from rmutils.stats import Contrast, contrast, holm
 
 ADDED = [f"added_{kind}" for kind in KINDS]
 UNIT = 1000
@@ -115,15 +115,6 @@ def contributions_table() -> pd.DataFrame:
         "difference": number(row.value, row.low, row.high), "p": f"{row.p_holm:.2g}",
         "smallest effect": row.smallest_effect, "windows": row.windows}
         for row in compared().itertuples()])
-
-
-@declare("work-adds", unit="thousandths of a logit", place=FIGURE, otherwise="{value} {ci}.")
-def adds(model: str, group: str = RETRIEVAL) -> Measured:
-    """The mean contribution of a group's head at a position."""
-    tables, artifact = tables_of(model)
-    values = by_window(tables, group)
-    found = interval(values.to_numpy(), strata=values.index.get_level_values("text").to_numpy())
-    return Measured(Interval(*found), [artifact.name], len(values), verdict="")
 
 
 @declare("work-adds-more", unit="thousandths of a logit", place=FIGURE, otherwise=(
