@@ -215,7 +215,7 @@ def _place(axis: Axis, place: float) -> str | None:
     if all(name.replace(",", "").replace("\u2212", "-") in (f"{tick:g}", f"{tick:.1f}")
            for tick, name in zip(ticks, names, strict=True)):
         return None  # they are numbers on a scale
-    distance, nearest = min(zip(np.abs(ticks - place), names, strict=True))
+    distance, nearest = min(zip(np.abs(np.subtract(ticks, place)), names, strict=True))
     return nearest if distance <= 0.5 else None
 
 
