@@ -46,6 +46,9 @@ def test_bars_points_and_bands():
     assert {(0, 2), (0, 4), (1, 3), (1, 5)} == {
         *map(tuple, data.loc["area", ["x", "y"]].to_numpy())}
     assert len(data.loc[["span"]].dropna(subset="y")) == 1
+    named = Figure()
+    panel(named).barh(["Qwen3", "Llama"], [0.3, 0.7])
+    assert drawn_data(named)["y name"].tolist() == ["Qwen3", "Llama"]
 
 
 def test_map_has_each_cell_by_the_names_of_its_axes():
