@@ -50,7 +50,8 @@ from rmutils.paper import audit, load_tables
 from rmutils.paper.comparisons import ABOUT_SCORES, ABOUT_SENTENCES, beside_gains
 from rmutils.stats import SHARE, Interval, interval
 
-COUNTS = ("tried", "kept", "lost")
+COUNTS = {"tried": "tried", "kept": "survived", "lost": "did harm"}
+"""Counts of a record, and what a page calls them."""
 MOST_OPEN = 3  # so many pairs of the errata are open; a longer group is folded
 UNNOTICED = "None of the tests that were tried runs it.", "No test notices it yet."
 COUNTED = {"class": "rm-counts", "width": "100%"}  # options of tables of counts
@@ -68,11 +69,11 @@ TOUCHES = {
 
 
 def in_all(book: Path) -> str:
-    """A table of how many faults of how many kinds were injected, kept and lost."""
+    """A table of how many faults of how many kinds were injected, and how many did harm."""
     rows = [row for run in _runs() for row in run["faults"]]
     counts = [sum(row[name] for row in rows) for name in COUNTS]
     return "\n".join(table(
-        ["kinds of faults", "tests", "tried", "kept", "lost"],
+        ["kinds of faults", "tests", *COUNTS.values()],
         [[len({row["kind"] for row in rows}), len({_test(row) for row in rows}),
           *(f"{count:,}" for count in counts)]], "|--:|--:|--:|--:|--:|"))
 
@@ -86,11 +87,11 @@ def faults(book: Path) -> str:
     for kind, group in sorted(kinds, key=lambda item: -sum(r["tried"] for r in item[1])):
         tried, kept, lost = (sum(row[name] for row in group) for name in COUNTS)
         parts += folded(table(
-            [f"{literal(kind)}, and the test", *COUNTS],
+            [f"{literal(kind)}, and the test", *COUNTS.values()],
             [[f"{literal(row['what'])}<br>`{_test(row)}`", *(f"{row[name]:,}" for name in COUNTS)]
              for row in group], options=COUNTED | {"widths": "73 9 9 9"}), len(group),
-            f"{kind[0].upper() + kind[1:]}: {tried:,} tried, {kept:,} kept"
-            + f", {lost:,} LOST" * (lost > 0))
+            f"{kind[0].upper() + kind[1:]}: {tried:,} tried, {kept:,} survived"
+            + f", {lost:,} DID HARM" * (lost > 0))
     made = [[f"`{run['command']}`", len(run["faults"]), *_made(run)] for run in runs]
     return "\n".join([*parts, *folded(table(
         ["command", "rows", *MADE], made, "|:--|--:|:--|:--|:--|"), len(made),
