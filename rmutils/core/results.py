@@ -61,17 +61,18 @@ class Artifact:
 
     @property
     def name(self) -> str:
-        """`stage/model/label-hash`."""
-        return "/".join(self.folder.parts[-3:])
+        """`stage/model/label-hash`, or the key where its folder is called so, as before 1.0."""
+        parts = self.folder.parts
+        return parts[-1] if KEY.fullmatch(parts[-1]) else "/".join(parts[-3:])
 
     @property
     def stage(self) -> str:
-        return self.name.split("/")[0]
+        return self.name.split("/")[0] if "/" in self.name else self.name.rpartition("-")[0]
 
     @property
     def model(self) -> str:
-        """The model that it is about."""
-        return self.folder.parent.name
+        """The model that it is about, empty if its folder does not say so."""
+        return self.folder.parent.name if "/" in self.name else ""
 
     @property
     def label(self) -> str:
@@ -271,7 +272,10 @@ def roots() -> list[Path]:
 
 def _folders(root: Path, name: str) -> Iterator[Path]:
     """Folders of a key, or of a place, whatever label it has there."""
-    if match := KEY.fullmatch(name) or PLACE.fullmatch(name):
+    key = KEY.fullmatch(name)
+    if key and (root / name).is_dir():  # as before 1.0
+        yield root / name
+    if match := key or PLACE.fullmatch(name):
         yield from (root / match[1]).glob(f"[!.]*/[!.]*-{match[2][:DIGITS]}")
 
 
@@ -290,7 +294,8 @@ def find(name: str) -> Artifact | None:
 def stored(stage: str | None = None) -> Iterator[Artifact]:
     """Yield all stored results, or those of a stage, the user's own first."""
     for root in roots():
-        for artifact in map(Artifact, sorted(root.glob("[!.]*/[!.]*/[!.]*"))):
+        folders = [*root.glob("[!.]*/[!.]*/[!.]*"), *root.glob("*-" + "[0-9a-f]" * 16)]
+        for artifact in map(Artifact, sorted(folders)):
             if artifact.folder.is_dir() and stage in (None, artifact.stage):
                 yield artifact
 
@@ -315,7 +320,7 @@ def remove(artifact: Artifact) -> None:
         os.replace(folder, gone)
         shutil.rmtree(gone)
         for parent in (folder.parent, folder.parent.parent):
-            if not any(parent.iterdir()):
+            if parent != root and not any(parent.iterdir()):
                 parent.rmdir()
 
 

@@ -243,7 +243,11 @@ def test_a_result_is_called_after_model_and_label(shipped, cache, tmp_path):
         (plain.folder / "elsewhere" / MANIFEST).write_text(json.dumps(manifest))
         assert Artifact(plain.folder / "elsewhere").created == ""
     shutil.rmtree(plain.folder / "elsewhere")
-    assert {one.name for one in stored("square")} > {training.name, plain.name}
+    plain.folder.rename(cache / "artifacts" / plain.key)  # as before 1.0
+    before = find(plain.key)
+    assert (before.name, before.stage, before.model) == (plain.key, "square", "")
+    assert Artifact(Path("two-words-0123456789abcdef")).stage == "two-words"
+    assert {one.name for one in stored("square")} > {training.name, before.name}
     assert {one.stage for one in stored()} == {"square", "cube"}
 
 
@@ -302,6 +306,9 @@ def test_only_own_results_that_nobody_computes_are_removed(obtain, shipped, cach
     (other.folder / MANIFEST).write_text("{")
     remove(Artifact(other.folder))
     assert [path for path in root.iterdir() if path.is_dir()] == []
+    obtain(6).folder.rename(root / (key := STAGE.key(Setting(size=6), INPUTS)))  # as before 1.0
+    remove(find(key))
+    assert find(key) is None and root.is_dir()
 
 
 def test_error_in_the_making_leaves_nothing(shipped, cache):

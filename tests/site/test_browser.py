@@ -30,7 +30,7 @@ RAW = r"""() => [...document.querySelectorAll('article :is(p, li, td):not(.rm-si
     .map(text => text.slice(0, 80))"""
 """Marks of Markdown that nothing has set, outside of what models write."""
 LINKS = "() => [...document.querySelectorAll('a[href]')].map(a => a.href)"
-SCENE = re.compile(r"model=[\w.-]+&")
+SCENE = re.compile(r"model=[\w.-]+&|head-[\w.-]+-\d+-\d+$")
 """The anchor of a scene of the playground; tests/site/test_playground.py opens them."""
 IDS = "() => [...document.querySelectorAll('[id]')].map(e => e.id)"
 TOO_WIDE = """() => {
