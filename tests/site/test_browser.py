@@ -31,7 +31,8 @@ RAW = r"""() => [...document.querySelectorAll('article :is(p, li, td):not(.rm-si
 """Marks of Markdown that nothing has set, outside of what models write."""
 LINKS = "() => [...document.querySelectorAll('a[href]')].map(a => a.href)"
 SCENE = re.compile(r"model=[\w.-]+&|head-[\w.-]+-\d+-\d+$")
-"""The anchor of a scene of the playground; tests/site/test_playground.py opens them."""
+"""The anchor of a scene of the playground, or of a head's card, which scripts of the pages open:
+tests/site/test_playground.py, test_figures.py."""
 IDS = "() => [...document.querySelectorAll('[id]')].map(e => e.id)"
 TOO_WIDE = """() => {
     const width = document.documentElement.clientWidth;
