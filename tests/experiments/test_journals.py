@@ -14,7 +14,7 @@ from rmutils.attention.ms_poe import MsPoe
 from rmutils.attention.variants import Plain
 from rmutils.book.chapters.failure_modes import FailureConfig, failure_modes
 from rmutils.book.chapters.is_it_causal.experiment import LeadersConfig, leaders_by_length
-from rmutils.book.chapters.is_it_causal.real_models import RealExchangeConfig, exchanged_sets
+from rmutils.book.chapters.is_it_causal.real_exchanges import RealExchangeConfig, exchanged_sets
 from rmutils.book.chapters.masking_sweep import experiment as masking_sweep
 from rmutils.book.chapters.masking_sweep.experiment import SweepConfig, sweep
 from rmutils.book.chapters.memory_by_heads import MemoryConfig, memory_needles

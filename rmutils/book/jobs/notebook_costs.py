@@ -25,7 +25,7 @@ from rmutils.book.chapters.data_and_training.half_learned import HALF_LEARNED
 from rmutils.book.chapters.data_and_training.half_learned_again import HALF_LEARNED_AGAIN
 from rmutils.book.chapters.heads_at_work.cards import HEAD_CARDS
 from rmutils.book.chapters.heads_at_work.experiment import HEADS_AT_WORK
-from rmutils.book.chapters.is_it_causal.real_models import REAL_EXCHANGES
+from rmutils.book.chapters.is_it_causal.real_exchanges import REAL_EXCHANGES
 from rmutils.book.chapters.memory_by_heads import FOUND, MEMORY
 from rmutils.book.chapters.ms_poe.experiment import POSITIONS
 from rmutils.book.chapters.olmo3_recipe.ablations import RECIPE_PARTS

@@ -25,7 +25,7 @@ from rmutils.book.chapters.is_it_causal.experiment import (
     planned,
     planned_leaders,
 )
-from rmutils.book.chapters.is_it_causal.real_models import REAL_EXCHANGES
+from rmutils.book.chapters.is_it_causal.real_exchanges import REAL_EXCHANGES
 from rmutils.book.experiments.real_models import real_models
 from rmutils.book.findings import Measured, declare, scaled
 from rmutils.core.errors import NotStored
