@@ -7,7 +7,7 @@ runs are looked up, missing ones computed, tables joined, deviations from the pl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from pathlib import Path
@@ -20,7 +20,7 @@ from rmutils.core.config import Config, run_notebook
 from rmutils.core.errors import NotStored, UserError
 from rmutils.core.files import sha256
 from rmutils.core.paths import PLANS
-from rmutils.core.results import Artifact, Compute, Stage
+from rmutils.core.results import Artifact, Compute, Stage, read_tables
 
 
 @dataclass(frozen=True)
@@ -96,6 +96,11 @@ class Runs(Generic[R, T]):
                 parts.append(rows.assign(**{column: [part] * len(rows) for column, part
                                             in zip(self.names, key, strict=True)}))
         return pd.concat(parts, ignore_index=True)
+
+    def by_model(self) -> dict[str, tuple[Mapping[str, pd.DataFrame], Artifact]]:
+        """Return the tables of each run, and its result; of an experiment with a run per model."""
+        return {key[0]: (read_tables(artifact.folder), artifact)
+                for key, artifact in zip(self.stored, self.artifacts, strict=True)}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,8 +14,8 @@ from rmutils.book.chapters.heads_at_work.findings import MEANS, OTHERS, RETRIEVA
 from rmutils.book.chapters.heads_at_work.findings import tables_of as looked_at
 from rmutils.book.figures.report import number
 from rmutils.book.findings import Measured, declare
-from rmutils.core.errors import NotStored, require
-from rmutils.core.results import Artifact, read_tables
+from rmutils.core.errors import require
+from rmutils.core.results import Artifact
 from rmutils.heads.attention_kinds import KINDS
 from rmutils.stats import Contrast, contrast, holm
 
@@ -29,14 +29,7 @@ FIGURE = "fig-head-cards"
 @cache
 def stored() -> dict[str, tuple[Tables, Artifact]]:
     """Look the tables of all models up."""
-    found = {}
-    for run in HEAD_CARDS.runs().values():
-        try:
-            artifact = HEAD_CARDS.obtain(run, compute="never")
-        except NotStored:
-            continue
-        found[run.model] = read_tables(artifact.folder), artifact
-    return found
+    return HEAD_CARDS.collect().by_model()
 
 
 def tables_of(model: str) -> tuple[Tables, Artifact]:

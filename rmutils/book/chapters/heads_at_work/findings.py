@@ -11,8 +11,8 @@ import pandas as pd
 from rmutils.book.chapters.heads_at_work.experiment import HEADS_AT_WORK
 from rmutils.book.figures.report import number
 from rmutils.book.findings import Measured, declare
-from rmutils.core.errors import NotStored, require
-from rmutils.core.results import Artifact, read_tables
+from rmutils.core.errors import require
+from rmutils.core.results import Artifact
 from rmutils.heads.attention_kinds import KINDS
 from rmutils.stats import DIFFERENCE, SHARE, Contrast, Interval, contrast, holm, interval
 
@@ -27,14 +27,7 @@ FIGURE = "fig-heads-at-work"
 @cache
 def stored() -> dict[str, tuple[Tables, Artifact]]:
     """Look the tables of all models up."""
-    found = {}
-    for run in HEADS_AT_WORK.runs().values():
-        try:
-            artifact = HEADS_AT_WORK.obtain(run, compute="never")
-        except NotStored:
-            continue
-        found[run.model] = read_tables(artifact.folder), artifact
-    return found
+    return HEADS_AT_WORK.collect().by_model()
 
 
 def tables_of(model: str) -> tuple[Tables, Artifact]:

@@ -28,9 +28,10 @@ from rmutils.book.chapters.is_it_causal.experiment import (
 from rmutils.book.chapters.is_it_causal.real_exchanges import REAL_EXCHANGES
 from rmutils.book.experiments.real_models import real_models
 from rmutils.book.findings import Measured, declare, scaled
-from rmutils.core.errors import NotStored
+from rmutils.core.config import run_notebook
+from rmutils.core.errors import NotStored, require
 from rmutils.core.experiment import load_plan
-from rmutils.core.results import Artifact, read_tables
+from rmutils.core.results import Artifact
 from rmutils.heads import HeadScores
 from rmutils.heads.detection import detect_stored, even_depths
 from rmutils.heads.scores import Head
@@ -194,7 +195,7 @@ def stored() -> dict[str, tuple[IsItCausal, Artifact]]:
 
 def _of(model: str) -> tuple[IsItCausal, str]:
     if model not in stored():
-        raise NotStored("Make it with `rmutils run is_it_causal -p compute auto`.")
+        require([run_notebook("is_it_causal", {"compute": "auto"})])
     result, artifact = stored()[model]
     return result, artifact.name
 
@@ -220,9 +221,8 @@ def _fewest(result: IsItCausal, way: str) -> pd.Series:
 @cache
 def real() -> dict[str, tuple[IsItCausal, Artifact]]:
     """Look the exchanges in the real models up: their sets of heads."""
-    return {model: (IsItCausal(pd.DataFrame(), read_tables(artifact.folder)["sets"],
-                               pd.DataFrame()), artifact)
-            for (model,), artifact in REAL_EXCHANGES.collect().stored.items()}
+    return {model: (IsItCausal(pd.DataFrame(), tables["sets"], pd.DataFrame()), artifact)
+            for model, (tables, artifact) in REAL_EXCHANGES.collect().by_model().items()}
 
 
 def real_results() -> dict[str, IsItCausal]:
@@ -232,7 +232,7 @@ def real_results() -> dict[str, IsItCausal]:
 
 def _of_real(model: str) -> tuple[IsItCausal, str]:
     if model not in real():
-        raise NotStored(f"Make it with `{REAL_EXCHANGES.command}`.")
+        require([REAL_EXCHANGES.command])
     result, artifact = real()[model]
     return result, artifact.name
 
@@ -242,12 +242,8 @@ def _of_real(model: str) -> tuple[IsItCausal, str]:
     "tokens {ci} than others of their layers: {verdict}."))
 def real_beyond_others(model: str, way: str) -> Measured:
     """Tokens that restoring returns, or removing loses, by the 5 % of heads that copy most, minus
-    by others of their layers; p is corrected over the primary comparisons of the model.
-
-    Parameters
-    ----------
-    way : {"restore", "remove"}
-    """
+    by others of their layers; p is corrected over the primary comparisons of the model. `way`:
+    `restore` or `remove`."""
     result, name = _of_real(model)
     row = _fewest(result, way)
     return Measured(scaled(row["difference"]), [name], int(row["needles"]), row["p_holm"], words={
@@ -259,12 +255,8 @@ def real_beyond_others(model: str, way: str) -> Measured:
     "In {model}, {way} the {count} heads that copy most moves {value} points of the answer's "
     "tokens {ci}: {verdict}."))
 def real_moved(model: str, way: str) -> Measured:
-    """Tokens that restoring returns, or removing loses, by the 5 % of heads that copy most.
-
-    Parameters
-    ----------
-    way : {"restore", "remove"}
-    """
+    """Tokens that restoring returns, or removing loses, by the 5 % of heads that copy most. `way`:
+    `restore` or `remove`."""
     result, name = _of_real(model)
     row = _fewest(result, way)
     return Measured(scaled(row["top"]), [name], int(row["needles"]), words={
