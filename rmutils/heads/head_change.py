@@ -150,7 +150,7 @@ def training_effect(
     resamples: int = RESAMPLES, seed: int = 0,
 ) -> pd.DataFrame:
     """Return mean scores and their change, for groups of heads. The bootstrap draws whole needles,
-    the same ones before and after, and whole trainings if there are several (see `over_trainings`).
+    the same ones before and after, and whole runs if there are several (see `over_trainings`).
     Columns: `group`, `heads` (how many; 0 for a difference), `quantity`, `value`, `low`, `high` (95
     %). Quantities are the mean scores `before` and `after`, their `change`, the `relative change`,
     a share of `before`, and the `headroom change`, a share of what is missing to a score of 1
@@ -178,7 +178,7 @@ def split_half(
     """Measure the change of heads on other needles than those they were chosen by. Heads that are
     chosen for high scores tend to fall when they are measured again, because some of them were high
     by luck. So the needles are halved at random. One half chooses the heads: the highest before the
-    training, as many as there are retrieval heads. The other half measures their change. Then the
+    training, the same number as retrieval heads. The other half measures their change. Then the
     halves swap places, and the result is the mean over many halvings."""
     rng = np.random.default_rng([seed, 2])
     measured = []

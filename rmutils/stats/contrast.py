@@ -123,7 +123,7 @@ def sign_flip_test(
 ) -> float:
     """Two-sided p of a mean difference: how often random signs give one as large. Whole clusters of
     samples change their signs, with the mean over seeds as their value. So the test is about these
-    trainings on other samples; other trainings are in the interval only. (Signs of five seeds have
+    training runs on other samples; other runs are in the interval only. (Signs of five seeds have
     32 patterns, and no p below 1/16.) It is exact if there are no more patterns than `flips`; else
     p is (1 + k) / (1 + flips), with k of the drawn ones as large. `values` (samples, seeds) are
     differences; clusters and strata are as for `draws`."""

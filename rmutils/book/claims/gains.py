@@ -30,7 +30,7 @@ ONE = Printed.exact(1)
 def score_gains() -> pd.DataFrame:
     """The gain of the mean score of Llama 3.1, shared out between masked and other heads. The
     section gives gains, but not what the masked heads had before. That is taken from the authors'
-    published scores: their highest heads, as many as were masked.
+    published scores: the same number of their highest heads as were masked.
     Columns: `quantity`, `value`, `low`, `high` (the range that the printed digits leave open),
     `source`. The gain of the mean from both groups weights the gains of masked and other heads;
     shares are of what is added up over all heads; relative gains are shares of what was there

@@ -75,7 +75,7 @@ def smoke() -> Study:
 
 
 def embedded() -> Study:
-    """The trainings that the book shows, and how they are evaluated. Sweeps, maps and other
+    """The training runs that the book shows, and how they are evaluated. Sweeps, maps and other
     measurements of single chapters are made by their commands."""
     runs, asked = {}, {}
     for model in MODELS:

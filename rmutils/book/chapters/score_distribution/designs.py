@@ -103,7 +103,7 @@ def points(found: Mapping[str, Design], statistic: str = "gini") -> pd.DataFrame
     Columns: `model`, `heads` (of all layers), `found` (share of needles found before), `sparsity`,
     `gain` (points of 0 to 100, plain mean of seven categories, over lengths and trainings), both
     with `_low` and `_high` (95 %; of the sparsity over needles, of the gain over texts and
-    trainings)."""
+    training runs)."""
     rows = []
     for name, design in found.items():
         spread = sparsity.summarize(design.scores).set_index("statistic").loc[statistic]

@@ -144,7 +144,7 @@ def _found(training: Training) -> np.ndarray:
 
 def planned(plan: Plan) -> list[Run]:
     """Return all runs in the order in which they are made. `detect.score` chooses the heads: those
-    that reach its `tau` are as many as by copy score."""
+    that reach its `tau` are the same number as by copy score."""
     p = plan.content
     base = planned_runs(p["model"])[0].changed({"tau": p["tau"]})
     count = len(detect_stored(p["model"], base.detect)[0].select(tau=base.tau))
