@@ -1,17 +1,4 @@
-"""Greedy answers, decoded in batches, with the key at which each head looks hardest.
-
-Prefill is done before (`rmutils.models.engine.caches`): the cases of one haystack share the text up
-to the needle, which is read once.
-
-An answer to a needle repeats the question and the needle, so the text predicts it. Each pass reads
-a draft beside the newest token, namely what followed the longest earlier n-gram that the text ends
-with (prompt lookup), and keeps the tokens that the model would have written itself. Without a draft
-a pass is a step of one token.
-
-Tokens and positions are those of step-by-step decoding, up to the last bits of floating-point
-numbers, as in any batch. `output_attentions=True` would keep every row of every head, about
-4 L H N^2 bytes; here a row is reduced to the index of the key that the head looks at most.
-"""
+"""Greedy answers in batches, by prompt lookup, with the key at which each head looks hardest."""
 
 from __future__ import annotations
 
@@ -48,8 +35,7 @@ T = TypeVar("T", bound=Callable[..., tuple[Tensor, Tensor | None]])
 
 
 class ArgMaxRecorder:
-    """Collects, for one pass, the key index with the largest attention of each head: for the `rows`
-    newest queries and, by `decode`, for `before` tokens of a prompt before its last one."""
+    """Collects, for one pass, the key index with the largest attention of each head."""
 
     before = 0
 
@@ -67,8 +53,7 @@ class ArgMaxRecorder:
     def see(
         self, layer: int, products: Tensor, weights: Tensor, value: Tensor, output: Tensor
     ) -> None:
-        """Take what plain attention knows of a layer: `value` (batch, key heads, keys, head size),
-        and `output` (batch, rows, heads, head size) of the rows that are watched."""
+        """Take what plain attention knows of a layer: `value`, and `output` of the watched rows."""
         self.record(layer, products.argmax(-1).flatten(1, 2))
 
     def record(self, layer: int, index: Tensor) -> None:
@@ -99,11 +84,7 @@ def retrieval_capture(
     recorder: ArgMaxRecorder | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
-    """SDPA that also records the arg-max key of every head, in the rows of the newest tokens. The
-    recorder travels as a keyword argument of the model's `forward`. Shapes: `query` (batch, heads,
-    queries, head size); `key`, `value` (batch, key heads, keys, head size), where query head h
-    reads key head h // (heads / key heads); `attention_mask` (batch, 1, queries, keys), True where
-    a key may be seen; result (batch, queries, heads, head size), as transformers expects."""
+    """SDPA that also records the arg-max key of every head, in the rows of the newest tokens."""
     if recorder is None:
         return sdpa_attention_forward(
             module, query, key, value, attention_mask, scaling=scaling, **kwargs)
@@ -139,11 +120,7 @@ def newest_products(
 
 @contextmanager
 def capturing(model: PreTrainedModel) -> Iterator[ArgMaxRecorder]:
-    """Watch where the heads of a model look; on exit all is as before, also after an error.
-    transformers' attentions are exchanged for `retrieval_capture`, which computes the same. A
-    variant that takes a recorder (`recording_by_layer`) stays. So does any other attention, as one
-    of your own, one that caps its scores (Gemma 2) or one with sinks (GPT-OSS): the weights that it
-    returns are watched."""
+    """Watch where the heads of a model look; on exit all is as before, also after an error."""
     own = model.config._attn_implementation
     if own in RECORDING or own in ALIKE and not needs_eager(model):
         with using(model, own if own in RECORDING else NAME):
@@ -262,11 +239,7 @@ def decode(
     stop_ids: Collection[int] = (),
     forced: Sequence[Sequence[int]] | None = None,
 ) -> list[Answer]:
-    """Decode greedily, or along given answers, in one batch; no `stop_ids`: to the full length. All
-    rows of a pass begin at the same token of their answers, the first one that some row has not
-    read yet. Rows ahead of it read some of theirs again, so that the columns of the cache stay
-    aligned and any attention gets the masks that it expects. What was read in vain is overwritten:
-    the cache keeps all positions, also in layers with a sliding window."""
+    """Decode greedily, or along given answers, in one batch; no `stop_ids`: to the full length."""
     answers = [None] * len(prompts) if forced is None else forced
     if keeps_states(model):
         return [_in_two_readings(model, recorder, prompt, max_new_tokens, stop_ids, given)

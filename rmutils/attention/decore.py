@@ -1,8 +1,4 @@
-"""DeCoRe: each token is chosen from the contrast with the model without its retrieval heads.
-
-Gema and others (2024), arXiv 2410.18860, written from their formula, which
-`rmutils.models.engine.contrast` has. Attention itself stays as it is.
-"""
+"""DeCoRe (arXiv 2410.18860): tokens chosen by contrast with the model without retrieval heads."""
 
 from __future__ import annotations
 

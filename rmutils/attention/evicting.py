@@ -1,11 +1,4 @@
-"""Caches that keep a part of the prompt, chosen by attention: H2O and SnapKV.
-
-Both are baselines of Taniguchi and others (undated, section 2.3), written from what that paper and
-later ones say of them. The prompt is read in full; then each key head keeps the tokens that were
-looked at most, and all that the model writes. H2O as published goes on evicting while it writes,
-which answers of a few tokens do not need. Keys are hidden here and not freed: `kept` tells what
-would be saved, and `rmutils.attention.head_memory` has a cache that shrinks.
-"""
+"""Caches that keep a part of the prompt, chosen by attention: H2O and SnapKV."""
 
 from __future__ import annotations
 
@@ -36,8 +29,7 @@ class Evicting(AttentionVariant):
     """How many are kept; all if the prompt has no more."""
 
     def choose(self, weights: Tensor) -> Tensor:
-        """Mark the tokens that are kept, (key heads, tokens), by the prompt's attention `weights`
-        (key heads, queries, tokens), a mean over the heads that share a key head."""
+        """Mark the tokens that are kept, (key heads, tokens), by the prompt's attention."""
         raise NotImplementedError
 
     @contextmanager
@@ -123,9 +115,7 @@ def evicting(
     module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, *,
     scaling: float, given: Tensor | Observed, recorder: ArgMaxRecorder | None = None, **kwargs: Any,
 ) -> tuple[Tensor, None]:
-    """SDPA in which queries behind the prompt see only what each key head has kept of it; batch 1.
-    `given`: (key heads, tokens of the prompt), True where a key is kept; or where to put the
-    weights."""
+    """SDPA in which queries behind the prompt see only what each key head has kept; batch 1."""
     key_heads, keys, group = key.shape[1], key.shape[2], query.shape[1] // key.shape[1]
     places = torch.arange(keys, device=key.device)
     newest = places[-query.shape[2]:, None]

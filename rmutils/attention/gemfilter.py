@@ -1,9 +1,4 @@
-"""GemFilter: an early layer chooses tokens of the prompt, and the model reads only those.
-
-Shi and others (2024), arXiv 2409.17422, the baseline of Taniguchi and others (undated). We have the
-published code, not the paper: what it does, slips included, is what is done here. The tokens are
-chosen once; an answer cannot come back to the others.
-"""
+"""GemFilter (arXiv 2409.17422): an early layer chooses the tokens that the model reads."""
 
 from __future__ import annotations
 
@@ -79,9 +74,7 @@ def gemfilter(
 
 
 def chosen_tokens(products: Tensor, count: int) -> Tensor:
-    """Tokens with the highest products, averaged over neighbours, in their order. The published
-    code averages as if zeros stood before the first token and behind the last one, and keeps the
-    newest token only if it is among the highest."""
+    """Tokens with the highest products, averaged over neighbours, in their order."""
     pooled = avg_pool1d(products[None], POOL, stride=1, padding=POOL // 2)[0]
     return pooled.topk(min(count, len(pooled))).indices.sort().values
 

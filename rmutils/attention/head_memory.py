@@ -1,10 +1,4 @@
-"""A cache that spends its memory by heads: some keep all keys and values, the others a few.
-
-Query heads that share a key head share its keys, so a key head keeps all if one of its heads is
-chosen. The others keep the first tokens (sinks) and the most recent ones. DuoAttention (Xiao et
-al., 2410.10819) and RazorAttention (2407.15891) divide heads in this way. Here a text is read in
-full, and what is not kept is evicted before the answer: the tensors shrink.
-"""
+"""A cache that spends its memory by heads, like DuoAttention (2410.10819) and RazorAttention."""
 
 from __future__ import annotations
 

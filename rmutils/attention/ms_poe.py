@@ -1,8 +1,4 @@
-"""Ms-PoE: each head reads positions on a scale of its own (Zhang and others, 2024).
-
-A head with ratio s sees position m as m / s. What stands far back comes nearer for heads with a
-large ratio; heads with a ratio near 1 keep the order of neighbours sharp.
-"""
+"""Ms-PoE: each head reads positions on a scale of its own (Zhang and others, 2024)."""
 
 from __future__ import annotations
 
@@ -109,8 +105,7 @@ def ms_poe(
     module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, *,
     scaling: float, given: HeadScales, recorder: ArgMaxRecorder | None = None, **kwargs: Any,
 ) -> tuple[Tensor, None]:
-    """SDPA on queries, the last positions, and keys whose positions are divided by each head's
-    ratio. The cache keeps the keys as the model turned them."""
+    """SDPA on queries, and keys whose positions are divided by each head's ratio."""
     group = query.shape[1] // key.shape[1]
     if given.ratios is None:
         given.shares = looked_at(query, key.repeat_interleave(group, dim=1), attention_mask,
@@ -155,9 +150,7 @@ def _products(query: Tensor, key: Tensor, further: Tensor, frequencies: Tensor) 
 def looked_at(
     query: Tensor, key: Tensor, attention_mask: Tensor | None, scaling: float, frequencies: Tensor
 ) -> Tensor:
-    """Share of the keys, in a layer with a window of those seen, that each head looks at from the
-    last query, positions left out, (heads,). `query` and `key` (1, heads, tokens, head size) are
-    turned by the model; without a mask (1, 1, tokens, tokens) all keys before are seen."""
+    """Share of the keys that each head looks at from the last query, without positions."""
     places = torch.arange(key.shape[2], device=key.device)
     last = turn(query[:, :, -1:], -places[-1:], frequencies).float()
     products = last @ turn(key, -places, frequencies).float().transpose(2, 3) * scaling

@@ -1,10 +1,4 @@
-"""Heads pointed at a passage: a bias on their attention logits while the answer is written.
-
-The prompt is read as always. From its last token on, which decides the first word of the answer,
-each of the given heads adds a number to its logits of the passage's tokens before the softmax. A
-bias of 2 makes a token e^2, about 7, times as attractive as it was. No weight changes. "Gaze Heads"
-(arXiv 2606.14703) does so in a vision model.
-"""
+"""Heads pointed at a passage: a bias on their logits while they answer (arXiv 2606.14703)."""
 
 from __future__ import annotations
 

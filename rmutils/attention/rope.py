@@ -1,13 +1,4 @@
-"""Rotary positions (RoPE): changed after the model has applied its own, or made to reach further.
-
-A rotation by the angle of one position, then one by a difference of angles, is a rotation by the
-sum: so positions can be changed in the attention, and no model file has to be. Attention depends on
-differences of positions only, hence indices of the keys may stand for positions.
-
-A pair of dimensions of a head turns by one angle per position, its inverse frequency. A model knows
-the angles that occur within its window; four methods of extension differ in how they keep those of
-a longer text within what is known.
-"""
+"""Rotary positions (RoPE): changed after the model has applied its own, or reaching further."""
 
 from __future__ import annotations
 
@@ -67,8 +58,7 @@ def layers_of(model: PreTrainedModel) -> nn.ModuleList:
 
 
 def check_turns(model: PreTrainedModel, layers: Iterable[int]) -> None:
-    """Make sure that these layers turn queries as `turn` does: a text of one token gives the same
-    hidden states wherever it stands, so its queries at two positions differ by rotation alone."""
+    """Make sure that these layers turn queries as `turn` does."""
     known = _CHECKED.setdefault(model, set())
     frequencies = {i: inverse_frequencies(model, i) for i in layers if i not in known}
     if not frequencies:
@@ -88,8 +78,7 @@ def check_turns(model: PreTrainedModel, layers: Iterable[int]) -> None:
 def turned_states(
     model: PreTrainedModel, layers: Iterable[int], ids: Tensor, positions: Tensor
 ) -> dict[int, tuple[Tensor, Tensor]]:
-    """Queries and keys of layers, turned by the model, when it reads `ids` (texts, tokens) at
-    `positions`: layer -> (texts, heads, tokens, head size), and the same for the key heads."""
+    """Queries and keys, turned by the model, when it reads `ids` (texts, tokens) at `positions`."""
     seen: dict[int, list[tuple[Tensor, Tensor]]] = {i: [] for i in layers}
     with torch.inference_mode(), attached(model, NAME, seen):
         model(ids, position_ids=positions, use_cache=False)
@@ -110,8 +99,7 @@ register_by_layer(NAME, _watch)
 def position_embeddings(
     model: PreTrainedModel, layer: int, hidden: Tensor, positions: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Cosines and sines, as the model computes them, that a layer turns `positions` (batch, tokens)
-    by; `hidden` gives the kind of numbers."""
+    """Cosines and sines, as the model computes them, that a layer turns `positions` by."""
     rope: Any = model.base_model.rotary_emb
     kind = _kind(model, layer)
     by_kind = hasattr(rope, f"{kind}_inv_freq")
@@ -120,8 +108,7 @@ def position_embeddings(
 
 
 def turn(states: Tensor, positions: Tensor, frequencies: Tensor) -> Tensor:
-    """Turn `states` (batch, heads, tokens, head size), already turned by the model or not at all,
-    by so many `positions` (heads, tokens) or (tokens,) more, not necessarily whole numbers."""
+    """Turn `states` (batch, heads, tokens, head size) by so many `positions` more."""
     angles = positions[..., None].float() * frequencies.float().to(positions.device)
     cos, sin = (torch.cat([part, part], dim=-1) for part in (angles.cos(), angles.sin()))
     first, second = states.float().chunk(2, dim=-1)
@@ -175,9 +162,7 @@ def extended_frequencies(
 
 
 def ramp_in_turns(frequencies: Tensor, trained: int, how: RopeExtension) -> Tensor:
-    """Inverse frequencies after YaRN as Peng et al. print it (equations 17 to 23): the ramp rises
-    in a line with the turns of a pair within the window; that of `extended_frequencies`, with its
-    number."""
+    """Inverse frequencies after YaRN as Peng et al. print it (equations 17 to 23)."""
     turns = trained * frequencies / (2 * math.pi)
     slow = 1 - ((turns - how.beta_slow) / (how.beta_fast - how.beta_slow)).clamp(0, 1)
     return frequencies * (1 - slow) + frequencies / how.factor * slow

@@ -1,9 +1,4 @@
-"""Select-Attention: at each step one layer chooses the tokens that all later layers see.
-
-Taniguchi and others (undated), section 4.2. Later layers keep no keys and values: those of the
-chosen tokens are recomputed at each step. For that the hidden states behind the filter layer are
-kept here; the paper does not mention them.
-"""
+"""Select-Attention: at each step one layer chooses the tokens that all later layers see."""
 
 from __future__ import annotations
 
@@ -103,8 +98,7 @@ def select_attention(
     given: Selection | Shared,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
-    """SDPA of the filter layer, which keeps the scores of the newest token (batch 1); in layers
-    whose heads share, `share_attention`."""
+    """SDPA of the filter layer, which keeps the scores of the newest token (batch 1)."""
     if isinstance(given, Shared):
         return share_attention(module, query, key, value, attention_mask, scaling=scaling,
                                given=given, **kwargs)
@@ -116,9 +110,7 @@ def select_attention(
 
 @contextmanager
 def selecting(model: PreTrainedModel, config: Select) -> Iterator[Selection]:
-    """Switch a model to Select-Attention, for one text; on exit its own attention comes back.
-    Passes are to be those of one prompt and its answer: the prompt whole, then token by token, with
-    a cache, batch 1."""
+    """Switch a model to Select-Attention, for one text; on exit its own attention comes back."""
     layers = layers_of(model)
     first = config.filter_layer + 1
     if first >= len(layers):

@@ -1,9 +1,4 @@
-"""Share-Attention: heads of a layer that look alike are given the weights of one of them.
-
-Taniguchi and others (undated), section 4.1. Which heads share is found beforehand
-(`rmutils.attention.sharing_plans`); at run time queries and keys of the other heads are not
-compared at all. Each head keeps its own values.
-"""
+"""Share-Attention: heads of a layer that look alike are given the weights of one of them."""
 
 from __future__ import annotations
 
@@ -141,10 +136,7 @@ class Unshared(AttentionVariant):
 
 @dataclass
 class Workspace:
-    """Memory for the weights of one layer, which all layers use one after the other. Fresh memory
-    of this size comes from the system page by page, which on a CPU takes more time than the
-    products; and whether it does depends on the size, so that with fewer heads sharing would seem
-    to save more than there is."""
+    """Memory for one layer's weights, reused: fresh memory costs more time than the products."""
 
     room: Tensor = field(default_factory=lambda: torch.empty(0))
 
@@ -217,8 +209,7 @@ def shared_layers(model: PreTrainedModel, sharing: Sharing) -> dict[int, Shared]
 
 @contextmanager
 def sharing_heads(model: PreTrainedModel, sharing: Sharing) -> Iterator[None]:
-    """Switch a model to Share-Attention, but for layers in which every head is essential; on exit
-    its own comes back, also after an error. Errors are those of `shared_layers`."""
+    """Switch a model to Share-Attention; on exit its own comes back, also after an error."""
     with attached(model, NAME, shared_layers(model, sharing)):
         yield
 

@@ -1,8 +1,4 @@
-"""Plans of sharing: which heads of a layer take the attention weights of which other head.
-
-Heads share whose attention maps are alike, or random heads for comparison. Taniguchi and others
-(undated), section 3.1. The attention maps are those of calibration prompts.
-"""
+"""Plans of sharing: which heads of a layer take the attention weights of which other head."""
 
 from __future__ import annotations
 
@@ -125,8 +121,7 @@ def distances(maps: Tensor) -> Distances:
 
 
 def clusters(distance: Distances, threshold: float) -> dict[int, list[int]]:
-    """Group heads by complete linkage: no two of a cluster lie further apart than allowed in
-    `distance` (heads, heads). The clustering is ours; the paper names only the threshold."""
+    """Group heads by complete linkage: no two of a cluster lie further apart than allowed."""
     tree = linkage(squareform(distance, checks=False), method="complete")
     label = fcluster(tree, threshold, criterion="distance")
     found = {}
@@ -166,9 +161,7 @@ def in_layers(threshold: float, layers: Collection[int] | None, count: int) -> l
 def threshold_for(
     apart: Distances, kept: float, layers: Collection[int] | None = None
 ) -> float:
-    """Find the lowest threshold at which no more than this share of all heads is computed; the
-    largest if even one head for each layer is more. `apart`: (layers, heads, heads). The paper
-    names retention rates, but not all of the thresholds that they come from."""
+    """Find the lowest threshold at which no more than this share of all heads is computed."""
     step = bisect_left(range(int(FURTHEST * STEPS)), -kept, key=lambda i: -retention(
         sharing_at(apart, in_layers(i / STEPS, layers, len(apart)))))
     return step / STEPS

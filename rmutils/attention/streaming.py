@@ -1,8 +1,4 @@
-"""Streaming attention: every token sees the first few tokens and the most recent ones.
-
-Xiao and others (2024), section 2.1 of Taniguchi and others (undated): the baseline of the methods
-that choose. Positions stay those of the text (the published code renumbers what is left).
-"""
+"""Streaming attention: every token sees the first few tokens and the most recent ones."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Attention variants: what each of them offers, and the registry that other code adds to.
-
-A variant is a configuration that can be put on a model. It needs a `kind`, by which stored results
-and the command line know it, a `label` for readers, and `attached`; CONTRIBUTING has an example.
-"""
+"""Attention variants: what each of them offers, and the registry that other code adds to."""
 
 from __future__ import annotations
 
@@ -109,8 +105,7 @@ class AttachedModel:
         return logits
 
     def next_logits(self, text: Sequence[int], known: int) -> tuple[Tensor, float]:
-        """Logits of each token of a text after the first `known` ones, (tokens - known,
-        vocabulary), and `PromptView.kept`."""
+        """Logits of each token of a text after the first `known` ones, and `PromptView.kept`."""
         with self.viewing(text[:known]) as view:
             logits = next_token_logits(self.lm, [*view.ids, *text[known:]])
         return logits[len(view.ids) - 1 : -1], view.kept()

@@ -192,8 +192,7 @@ def head_outputs(
 def _weights_of(
     model: PreTrainedModel, layers: Sequence[int], watcher: _Watcher
 ) -> Iterator[None]:
-    """Hand the weights of each layer to a watcher. They are computed beside an attention that is
-    SDPA or like it, and taken from any other one."""
+    """Hand the weights of each layer to a watcher."""
     own = model.config._attn_implementation
     if str(own).startswith(WATCHED):
         raise UserError("the weights of this model are being watched already. Watch all that you "

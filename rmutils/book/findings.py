@@ -1,9 +1,4 @@
-"""Findings: every number that prose shows has one name, one code and one rounding; and `say`, which
-puts them into hand-written prose.
-
-A sentence is true of the stored results. Where a run with other parameters gives another verdict,
-the findings' own standard sentences take its place.
-"""
+"""Findings: every number in prose has one name, one code and one rounding; and `say`."""
 
 from __future__ import annotations
 
@@ -58,8 +53,7 @@ class Measured:
         cls, row: pd.Series, artifacts: Collection[str], scale: float = 1, *,
         clusters: int | None = None, p: str = "", verdict: Verdict | None = None, **words: object,
     ) -> Self:
-        """From a row of a table: its value (or effect, difference, ratio) and the ends of its
-        interval; `p` is the column that has it."""
+        """From a row of a table: its value and the ends of its interval; `p` names the column."""
         value = next(name for name in ("value", "effect", "difference", "ratio") if name in row)
         return cls(scaled(row[[value, "low", "high"]].astype(float), scale), artifacts, clusters,
                    row[p] if p else math.nan, verdict, words)
@@ -77,9 +71,7 @@ def scaled(found: Iterable[float], scale: float = 100) -> Interval:
 
 @dataclass(frozen=True)
 class Finding:
-    """A named quantity as prose, boxes and tables show it. In prose, `{loss}` is its value, linked
-    to where it comes from, `{loss:ci}` its interval in brackets, and `{loss:p}` its p. A minus in
-    front turns it round: `-finding("rise")` is a fall."""
+    """A named quantity as prose, boxes and tables show it."""
 
     name: str
     value: float
@@ -147,13 +139,7 @@ _KNOWN: dict[tuple[object, ...], Finding] = {}
 def declare(
     name: str, *, unit: str, place: str, otherwise: str, scale: float = 100
 ) -> Callable[[Callable[..., M]], Callable[..., M]]:
-    """Return a decorator that makes a finding of what a function measures.
-    `unit`: Of the value: points, percent.
-    `place`: The label of the figure or table that shows where it comes from.
-    `otherwise`: The standard sentence: true whatever the verdict, with `{value}`, `{ci}` and
-    `{verdict}`, and the names in `Measured.words`.
-    `scale`: Of a function that returns an `Effect`, which decides claims: from its unit to this
-    one. The standard sentence names what it is measured on."""
+    """Return a decorator that makes a finding of what a function measures."""
     def add(measure: Callable[..., M]) -> Callable[..., M]:
         FINDINGS.add(name, Declared(measure, unit, place, otherwise, scale))
         return measure
@@ -161,8 +147,7 @@ def declare(
 
 
 def finding(name: str, *of: Any) -> Finding:
-    """Return a finding; it is computed once for what it is measured on. Where a result is not
-    stored, the finding says which command makes it. `UserError`: No such finding is declared."""
+    """Return a finding; it is computed once for what it is measured on."""
     if name not in FINDINGS:
         raise UserError(FINDINGS.unknown(name))
     try:
@@ -227,11 +212,7 @@ OWN_RUN = "*In this run:*"  # marks standard sentences: the reader's parameters 
 def say(
     text: str, *, expect: Verdict | Mapping[str, Verdict] = SHOWN, **inserted: object
 ) -> Said:
-    """Show hand-written prose with findings in it.
-    `text`: Markdown with the names of what is inserted: `{loss}`, `{loss:ci}`.
-    `expect`: The verdict that the prose takes for granted, of all findings or of each by name. If
-    one has another verdict, the standard sentences of all stand instead.
-    `inserted`: Findings, and words or counts."""
+    """Show hand-written prose with findings in it."""
     findings = {key: one for key, one in inserted.items() if isinstance(one, Finding)}
     names = [one.name for one in findings.values()]
     if missing := {one.missing for one in findings.values() if one.missing}:

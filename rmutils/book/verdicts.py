@@ -101,8 +101,7 @@ class Effect:
 
     @property
     def smallest(self) -> float:
-        """The smallest effect that would likely have been detected (see
-        `rmutils.stats.smallest_effect`)."""
+        """The smallest effect that would likely have been detected."""
         return float(smallest_effect(self.low, self.high))
 
     def p(self, bound: float) -> float:
@@ -113,8 +112,7 @@ class Effect:
 
 
 class CannotShow(Exception):
-    """Nothing that was measured could have moved.
-    `effect`: Without a number, but with the reason."""
+    """Nothing that was measured could have moved."""
 
     def __init__(self, blind: str, unit: str, artifacts: Collection[str]):
         super().__init__(blind)
@@ -125,8 +123,7 @@ def blind_spot(
     before: float, chance: float, what: str, *, same: float = 0, answer: str = "",
     ceiling: bool = True,
 ) -> str:
-    """Return why a score could not have moved; empty if it could.
-    `before`: Score of the untrained model, 0 to 100."""
+    """Return why a score could not have moved; empty if it could."""
     if before - chance >= MARGIN and (before <= 100 - MARGIN or not ceiling):
         return ""
     if same >= CONSTANT:
@@ -250,8 +247,7 @@ def answers(parts: Sequence[tuple[Effect, Claimed]]) -> list[PartVerdict]:
 
 
 def _direction_p(effect: Effect, claimed: Claimed) -> float:
-    """The larger p: an effect within two bounds must be distinguished from both, one outside from
-    the near one, whose p is the larger. A bound at infinity has the smallest p that there is."""
+    """The larger p: an effect within two bounds must be distinguished from both."""
     return max(map(effect.p, claimed.bounds))
 
 
@@ -283,8 +279,7 @@ def together(parts: Sequence[Verdict]) -> Verdict:
 
 
 def tally(parts: Sequence[Verdict]) -> str:
-    """Say how many parts have which verdict, as `2 of 4 parts shown, 1 could not have shown it`;
-    nothing of a single part."""
+    """Say how many parts have which verdict; nothing of a single part."""
     count, many = Counter(parts), len(parts)
     if many < 2:
         return ""

@@ -1,8 +1,4 @@
-"""The command `rmutils`. Exit status: 0 done, 1 a check failed, 2 bad usage or input.
-
-A subcommand's module, and pydantic, are imported when it is called: `rmutils --help` answers at
-once.
-"""
+"""The command `rmutils`."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""Help without waiting: nothing of the libraries that take seconds to import.
-
-The help of a command shows names, types and docstrings of configurations. They live beside the code
-that uses them, in modules that import torch. Sphinx reads packages in the same way
-(`autodoc_mock_imports`). Only for a process that prints help and ends.
-"""
+"""Help without waiting: nothing of the libraries that take seconds to import."""
 
 from __future__ import annotations
 

@@ -1,11 +1,4 @@
-"""Validated parameters: what a stage is configured by, what of it decides its result, and the
-options of the command line that say it.
-
-**What a key holds.** Every value of a configuration is part of the name of its result, so a default
-that changes never finds the result of the old one, and whoever asks for the old value by name still
-does. A field that comes later would orphan all that is stored; it is declared with `added`, which
-says the value that leaves results as they were, and the key holds it only where it has another.
-"""
+"""Validated parameters: what a stage is configured by, and the options that say it."""
 
 from __future__ import annotations
 
@@ -101,8 +94,7 @@ class Config(BaseModel):
                 for one in field.metadata if isinstance(one, _Added)} | values
 
     def changed(self, values: dict[str, Any]) -> Self:
-        """A copy with other values by name (`recipe.learning_rate` for inner ones), texts read by
-        `rmutils.core.validation.read`; a UserError tells all that is wrong."""
+        """A copy with other values by name (`recipe.learning_rate`); texts are read."""
         return self._changed(values)
 
     def _changed(self, values: dict[str, Any], before: str = "") -> Self:
@@ -159,9 +151,7 @@ def command_line(
     *words: str, config: Config | None = None, default: Config | None = None,
     **parts: Config | None,
 ) -> str:
-    """The command that makes a result: `rmutils`, the words, and an option for each value that is
-    not the default, which `Config.changed` reads: `--detect.lengths 256,512`, `--no-thinking`; what
-    is neither text, boolean nor a flat tuple is JSON."""
+    """The command that makes a result: `rmutils`, the words, and an option for each other value."""
     outside = any(part.outside() for part in (config, *parts.values()) if part)
     said = ["env", f"{DTYPE}={os.environ[DTYPE]}"] if os.environ.get(DTYPE) else []
     said += ["rmutils", *(plugin_options() if outside else ())]
@@ -243,8 +233,7 @@ def _plain(value: Any) -> Any:
 
 
 class ConfigField:
-    """A field of a configuration, as a command line needs it: its `type`, with constraints as
-    pydantic takes it, the `configs` that it may hold (several: `kind` says which) and its `doc`."""
+    """A field of a configuration, as a command line needs it."""
 
     def __init__(self, name: str, info: FieldInfo):
         self.name, self.info, self.doc = name, info, info.description or ""

@@ -54,10 +54,7 @@ def _processor() -> str:
 
 
 def share_cores() -> None:
-    """Take as many threads as cores are idle just now, and let waiting threads sleep. For what is
-    imported or started afterwards, unless OMP_NUM_THREADS says something else. Beside others' work,
-    more threads than cores make a chapter several times slower. Two notebooks on two cores take 1.1
-    times as long as with a thread each, but 3.5 times where waiting threads stay busy."""
+    """Take as many threads as cores are idle just now, and let waiting threads sleep."""
     os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     if "OMP_NUM_THREADS" not in os.environ:

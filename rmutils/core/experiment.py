@@ -1,9 +1,4 @@
-"""Experiments: what is planned, what is stored of it, and how the rest is computed.
-
-A plan is a file in `data/plans`, written before any result and never edited: results name its hash.
-An `Experiment` declares once what a run is. What is the same for all experiments follows from that:
-runs are looked up, missing ones computed, tables joined, deviations from the plan told.
-"""
+"""Experiments: what is planned, what is stored of it, and how the rest is computed."""
 
 from __future__ import annotations
 
@@ -164,8 +159,7 @@ class Experiment(Generic[R, T]):
         return self.command
 
     def obtain(self, run: R, *, compute: Compute = "auto") -> T:
-        """Look a run up, or compute it; raises NotStored if it may not be computed, and LeftOut if
-        its model is excluded by the plan's rules."""
+        """Look a run up, or compute it; raises NotStored or LeftOut."""
         make, facts = self.make, {"plan": self.read_plan().digest}
         assert make
         artifact: Any = self.stage.obtain_folder(

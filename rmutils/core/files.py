@@ -1,11 +1,4 @@
-"""Files: their hash, whether they are as they were shipped, one process at a time, full disks.
-
-Tables in the formats that researchers use, and as CSV that a spreadsheet opens safely.
-
-Spreadsheets run a cell that begins with one of `DANGEROUS` as a formula, and what a model wrote can
-begin with anything. The rule: text that begins so is written with an apostrophe before it, which
-spreadsheets take as "this is text". Numbers, negative ones too, are written as they are.
-"""
+"""Files: their hash, whether they are as they were shipped, one process at a time, full disks."""
 
 from __future__ import annotations
 
@@ -57,8 +50,7 @@ def read_text(path: Path, largest: int = LARGEST, name: str = "") -> str:
 
 
 def numbered_lines(path: Path) -> list[tuple[int, str]]:
-    """Return the lines of a text with anything on them, with their numbers. Only line feeds end
-    them: JSON may hold U+2028 or U+0085 within a string, where `str.splitlines` would cut it."""
+    """Return the lines of a text with anything on them, with their numbers."""
     return [(n, line) for n, line in enumerate(read_text(path).split("\n"), 1) if line.strip()]
 
 
@@ -77,8 +69,7 @@ def plain(path: Path) -> Path:
 
 
 def sha256(path: Path) -> str:
-    """Return the SHA-256 (hex) of a file, which must be `plain`. A process reads a file once,
-    unless it is touched: a chapter asks for the same weights and texts some hundred times."""
+    """Return the SHA-256 (hex) of a file, which must be `plain`."""
     now = plain(path).stat()
     if time.time() - now.st_ctime < FRESH:
         return _sha256.__wrapped__(path)
@@ -241,8 +232,7 @@ WITH_INTERVAL = re.compile(r"(-?\d+\.?\d*) \[(-?\d+\.?\d*),\u00a0(-?\d+\.?\d*)\]
 
 
 def to_csv(frame: pd.DataFrame) -> str:
-    """A table as CSV, without its index, with all digits. Text that is a number with its interval
-    becomes three columns; a missing value is an empty cell; text is safe, see above."""
+    """A table as CSV, without its index, with all digits."""
     columns = {}
     for i, name in enumerate(_names(frame)):
         cells = [_cell(cell) for cell in frame.iloc[:, i]]

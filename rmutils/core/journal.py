@@ -1,9 +1,4 @@
-"""Long runs: a journal of what is done, so that a killed one goes on; processes; progress.
-
-Several processes give the same results as one: what one would compute together goes to one of them
-whole, and each computes in one thread. Other batches and numbers of threads change the last bits of
-a number, and with them now and then a token.
-"""
+"""Long runs: a journal of what is done, so that a killed one goes on; processes; progress."""
 
 from __future__ import annotations
 
@@ -45,13 +40,7 @@ from rmutils.core.validation import parse_json
 
 
 class Journal(UserDict[str, Any]):
-    """Results by name, each written to a file as it is set. A line is JSON, a checksum, and what it
-    is a result of.
-    `path`: What is there is read, but for lines that were cut or damaged; what workers have written
-    beside it (`worker_part`) is moved into it. None: results are kept in memory only.
-    `of`: All that the results depend on: the model as it is, the configuration, the texts. Lines of
-    something else, or that do not say of what, as those of version 1.0, are left out. None: all are
-    taken."""
+    """Results by name, each written to a file as it is set."""
 
     def __init__(self, path: Path | None, of: Any = None):
         super().__init__()
@@ -150,8 +139,7 @@ def _deaf_to_ctrl_c() -> Iterator[None]:
 
 
 def _begin(outside: list[str]) -> None:
-    """Prepare a worker: import what others registered, and end when the command is killed. A pool's
-    worker would wait forever for its next share, and nobody gathers what it writes."""
+    """Prepare a worker: import what others registered, and end when the command is killed."""
     command = multiprocessing.parent_process()
     assert command is not None
 
@@ -198,8 +186,7 @@ QUIET_SECONDS = 30
 def progress_bar(
     description: str, total: float, *, unit: str = "cases", done: float = 0
 ) -> Iterator[Callable[[float], None]]:
-    """Show progress on stderr, a bar within a bar below it; yields a function that advances it. The
-    `unit` `"bytes"` is shown as sizes, anything else as a count."""
+    """Show progress on stderr, a bar within a bar below it; yields a function that advances it."""
     if sys.stderr.isatty():
         with _display() as display:
             task = display.add_task(description, total=total, unit=unit)

@@ -42,8 +42,7 @@ def cache_dir() -> Path:
 
 
 def caches() -> list[Path]:
-    """Return where models and results are looked up: the user's cache, then that of
-    `RMUTILS_SHARED_CACHE`, which is only read: a teacher fills it once for a class."""
+    """Return the user's cache, then that of `RMUTILS_SHARED_CACHE`, which is only read."""
     shared = os.environ.get("RMUTILS_SHARED_CACHE")
     if not shared:
         return [cache_dir()]

@@ -1,10 +1,4 @@
-"""Open places: what the project offers by name, and plug-ins, which add to it.
-
-A plug-in is code outside this project. `rmutils --plugin my.py ...` and the variable
-`RMUTILS_PLUGINS` name files or modules. They are imported together with `rmutils`, so that worker
-processes, notebooks and the jobs of a cluster, which inherit the variable, know the same names.
-Installed packages name modules in entry points.
-"""
+"""Open places: what the project offers by name, and plug-ins, which add to it."""
 
 from __future__ import annotations
 
@@ -85,8 +79,7 @@ class Registry(Mapping[str, T]):
         return thing
 
     def origins(self, names: Iterable[object]) -> dict[str, str]:
-        """Say which code added those of these names that came from outside this project: `strategy
-        first-layer` -> its hash, after distribution and version if it is installed."""
+        """Say which code added those names that came from outside this project."""
         self._load()
         return {f"{self.what} {name}": str(self._origins[name])
                 for name in map(str, names) if name in self._origins and name in self._known}
@@ -276,8 +269,7 @@ def _registering() -> Origin | None:
 
 
 def import_all(modules: list[str]) -> None:
-    """Import modules, so that this process knows the names that they register. One that is not
-    found has registered nothing that matters here, or the lookup of its names says so."""
+    """Import modules, so that this process knows the names that they register."""
     for module in modules:
         with suppress(ModuleNotFoundError):
             import_module(module)

@@ -1,11 +1,4 @@
-"""Stored results: a folder with a payload and a manifest that says where the payload comes from.
-
-A result's key is its stage and a hash of what it depends on: stage, stage version, configuration
-(see `rmutils.core.config`) and inputs, among them the code of plug-ins that it uses. Its folder is
-`stage/model/label-hash`, for people to read; the first digits of the hash tell twins apart. It is
-looked up in the user's cache first, then in a cache that is shared, if there is one, then among the
-results that ship with the project. A payload that does not match its manifest is refused.
-"""
+"""Stored results: a folder with a payload and a manifest that says where the payload comes from."""
 
 from __future__ import annotations
 
@@ -181,8 +174,7 @@ class Stage(Generic[T]):
         self, config: Config, inputs: dict[str, str], make: Callable[[Path], T], *,
         compute: Compute, command: str, model: str, label: str = "",
     ) -> tuple[T, Artifact]:
-        """As `obtain_folder`, but `make` returns the payload; it gets the path of a journal, which
-        is still there after a kill."""
+        """As `obtain_folder`, but `make` returns the payload; it gets the path of a journal."""
         def write(folder: Path) -> dict[str, Any]:
             payload = make(folder / JOURNAL)
             self.write(payload, folder)

@@ -1,9 +1,4 @@
-"""The one client for servers: OpenAI's interface, such as `vllm serve`, and files of a release.
-
-A release is a folder or an address with what `make archive` packs. `SHA256SUMS` at its top names
-all files with their hashes. Stored results are checked against it and against their own manifests
-before they are in the cache.
-"""
+"""The one client for servers: OpenAI's interface, such as `vllm serve`, and files of a release."""
 
 from __future__ import annotations
 
@@ -43,8 +38,7 @@ BETWEEN = r"(?:(?:\x1b|\\x1b|\\u001b)\[[0-9;]*[A-Za-z]|\\x[0-9a-f]{2}|\\u[0-9a-f
 
 
 class ServerError(Exception):
-    """A request that got no usable answer, in words; `status` is None without a readable answer,
-    `reached` False without a connection, `passing` True if the request may succeed later."""
+    """A request that got no usable answer, in words; `passing` if it may succeed later."""
 
     def __init__(self, cause: str, status: int | None = None, *, reached: bool = True,
                  final: bool = False):
@@ -54,9 +48,7 @@ class ServerError(Exception):
 
 
 class Client:
-    """Sends requests to one server and tries again where they fail. Connections are direct,
-    whatever proxy the environment names, and no redirect is followed: what is sent, the key among
-    it, reaches this server only. Where all is `public`, both are as usual."""
+    """Sends requests to one server and tries again where they fail."""
 
     def __init__(self, url: str, *, timeout: float, tries: int, key: str | None = None,
                  public: bool = False):
@@ -87,9 +79,7 @@ class Client:
         return self._tried(lambda: self._read(path, read, body))
 
     def save(self, path: str, target: Path, largest: int) -> None:
-        """Write the answer to a request to a file, up to a number of bytes. The time limit is for
-        each piece of it, and for all so far at `SLOWEST`; that number at `USUAL` takes no more than
-        a minute longer."""
+        """Write the answer to a request to a file, up to a number of bytes."""
         self._tried(lambda: self._ask(self._save, path, target, largest))
 
     def _tried(self, once: Callable[[], T]) -> T:

@@ -1,5 +1,4 @@
-"""Values read from the words of a command line or the arguments of a call, and validation errors in
-plain words."""
+"""Values read from words of a command line or call, and validation errors in plain words."""
 
 from __future__ import annotations
 
@@ -61,9 +60,7 @@ class InnerError(ValueError):
 
 
 def read(text: str, annotation: Any) -> Any:
-    """Read a word of a command line as a value of a type: `none` and `null` are None, `a,b` several
-    values, `a=1,b=2` values by name, and JSON is understood. A text that fits in no reading comes
-    back in its likeliest one, for the validation to say what is wrong with it."""
+    """Read a word of a command line as a value of a type: `none`, `a,b`, `a=1,b=2`, JSON."""
     adapter: TypeAdapter[Any] = TypeAdapter(annotation)
     readings = list(_readings(text))
     for reading in readings:
@@ -95,9 +92,7 @@ def _words(text: str) -> list[str]:
 
 
 def checked(function: Callable[P, R]) -> Callable[P, R]:
-    """Decorate a function of the interface: a wrong argument is refused in plain words. Arguments
-    are read as fields of configurations are: a mapping stands for a configuration, a text for a
-    path. Data classes and everything that pydantic does not know pass as they are."""
+    """Decorate a function of the interface: a wrong argument is refused in plain words."""
     signature = inspect.signature(function)
     names = inspect.unwrap(function).__globals__
 

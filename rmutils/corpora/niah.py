@@ -1,6 +1,4 @@
-"""Needles in haystacks: the long, irrelevant text, the facts to be found in it (in the three-field
-format of Wu et al.), and cases whose needle tokens are known from how the case was built.
-"""
+"""Needles in haystacks, and cases whose needle tokens are known from how the case was built."""
 
 from __future__ import annotations
 
@@ -60,8 +58,7 @@ class Needle:
 
     @property
     def answer_span(self) -> tuple[int, int]:
-        """Characters of `needle` that are the answer, `(start, end)`, in any case (as
-        published)."""
+        """Characters of `needle` that are the answer, `(start, end)`."""
         places = places_of(self.real_needle, self.needle, re.IGNORECASE)
         if not places:
             raise ValueError("the answer (real_needle) does not stand in the needle")
@@ -162,9 +159,7 @@ class NiahCase:
 
 
 class NiahBuilder:
-    """Builds cases for one model: renders its template once and tokenizes each haystack once. The
-    whole prompt has at most `length` tokens; or, if `buffered`, haystack and needle have `length -
-    200` tokens, whatever the rest, as in `retrieval_head_detection.py`."""
+    """Builds cases for one model: renders its template once and tokenizes each haystack once."""
 
     space = " "
     newline = "\n"  # before the needle, and before the question

@@ -1,5 +1,4 @@
-"""Greedy answers, and whether they are right; how probable chosen and rejected responses are;
-fluency of a masked model: repetition, how odd the whole model finds what it says, next words."""
+"""Greedy answers, and whether they are right; likelihoods; fluency of a masked model."""
 
 from __future__ import annotations
 
@@ -35,9 +34,7 @@ def answer(
 
 
 def find_needles(lm: LanguageModel, config: DetectConfig) -> pd.DataFrame:
-    """Answer all cases of a grid, a row each: `needle`, `length`, `depth`, `response`, `success`
-    (recall of the needle's value above 0.5, as in detection). Unlike `detect` it serves models that
-    find none."""
+    """Answer all cases of a grid, a row each; unlike `detect`, also for models that find none."""
     cases = build_cases(lm, config)
     responses = answer(lm, [case.input_ids for case in cases],
                        max_new_tokens=config.max_new_tokens)
@@ -49,8 +46,7 @@ def find_needles(lm: LanguageModel, config: DetectConfig) -> pd.DataFrame:
 
 
 def is_right(sample: Sample, text: str) -> bool:
-    """Return whether an answer holds all gold values, in any case, or the whole right ranking.
-    Thoughts do not count, and a thought that never ends leaves no answer."""
+    """Return whether an answer holds all gold values, in any case, or the whole right ranking."""
     said = without_thoughts(text).lower()
     golds = (sample.answer,) if sample.kind == "rerank" else sample.golds
     return all(gold.lower() in said for gold in golds)
@@ -65,12 +61,7 @@ vocabulary."""
 def log_likelihoods(
     lm: LanguageModel, encoded: Mapping[str, list], *, batch_tokens: int = BATCH_TOKENS
 ) -> pd.DataFrame:
-    """Log-probability of both responses to each prompt, in nats.
-    `encoded`: `prompt_ids`, `chosen_ids`, `rejected_ids`, as `rmutils.training.encoding.encode`
-    makes them for DPO, with the end of the turn where the response has one. Unlike in training,
-    nothing is cut.
-    Columns: `chosen`, `rejected`: sums over the tokens; `chosen_mean`, `rejected_mean`: per token;
-    `gap` and `gap_mean`: chosen minus rejected."""
+    """Log-probability of both responses to each prompt, in nats."""
     found = pd.DataFrame()
     for side in ("chosen", "rejected"):
         answers = encoded[f"{side}_ids"]
@@ -142,8 +133,7 @@ def speak(
     lm: LanguageModel, heads: Iterable[Head], samples: Sequence[Sample], *, max_new_tokens: int,
     temperature: float, seed: int,
 ) -> pd.DataFrame:
-    """Answers of a masked model to short instructions, as text: `task`, `sample`, `cluster`,
-    `instruction`, `response`, `tokens`, `finished` (not cut), `repetition_rate`, `surprise`."""
+    """Answers of a masked model to short instructions, with repetition and surprise."""
     prompts = [lm.render(sample.prompt) for sample in samples]
     with mask_heads(lm, heads):
         said = generate(lm, prompts, max_new_tokens=max_new_tokens, temperature=temperature,
@@ -170,8 +160,7 @@ def surprise(
     lm: LanguageModel, prompts: Sequence[Sequence[int]], answers: Sequence[Sequence[int]],
     max_new_tokens: int,
 ) -> list[float]:
-    """How improbable each answer is to a model, in nats per token: the log of its perplexity. The
-    end of an answer that was not cut is a token, so an empty one has a value, too."""
+    """How improbable each answer is to a model, in nats per token: the log of its perplexity."""
     found = []
     for prompt, answer in zip(prompts, answers, strict=True):
         odds = next_token_logits(lm, [*prompt, *answer])[len(prompt) - 1:].log_softmax(-1)

@@ -1,14 +1,4 @@
-"""Short prompts on which a model can lose a name, a format or its reasoning, and checks of that.
-
-Appendix H shows one example of each kind. Here each kind has an endless supply, drawn from a seed,
-and a program can check every answer. One wording cannot serve all models: a teaching model knows
-only the wordings of its world, which an ordinary model was never taught. So there are two
-registers, over the same held-out names.
-
-No model judges whether a response kept the name, the format or the reasoning. Every check is a rule
-over the text, with a result between right and lost, and the first result of each kind is the only
-one that passes.
-"""
+"""Short prompts on which a model can lose a name, a format or its reasoning, and checks of that."""
 
 from __future__ import annotations
 
@@ -279,9 +269,7 @@ SHAPES: dict[str, Callable[[str], object]] = {
 
 
 def chain_outcome(steps: Sequence[str], response: str) -> str:
-    """`right`: all steps are named in order, and the last of them that is named is the answer. `a
-    step lost`: the answer, but not all steps in order. `taken back`: all steps in order, the answer
-    among them, and then another one. Else `wrong`. Thoughts count as steps, never as the answer."""
+    """`right`: all steps are named in order, and the last of them that is named is the answer."""
     said = without_thoughts(response)
     places = {step: [found.start() for found in _find(step, said)] for step in steps}
     named = max(steps, key=lambda step: max(places[step], default=-1))

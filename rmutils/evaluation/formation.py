@@ -1,9 +1,4 @@
-"""How retrieval heads form: the heads of one model at every snapshot of its training.
-
-A model that cannot answer yet has no retrieval score, as Equation 1 counts successful answers only.
-So the right answer is forced on it, and we count what its heads look at meanwhile. The induction
-test (random tokens said twice, where nothing but copying helps) shows when copying is learned.
-"""
+"""How retrieval heads form: the heads of one model at every snapshot of its training."""
 
 from __future__ import annotations
 
@@ -52,9 +47,7 @@ class Induction:
 
 
 def spoken_twice(lm: LanguageModel, rows: int, span: int, seed: int = 0) -> Tensor:
-    """(rows, 2 span) token ids: in each row a span of different random tokens, two times.
-    Different, so that each has one previous occurrence; of the haystacks of the model's corpus, as
-    a model trained on little text has never read many of the others."""
+    """(rows, 2 span) token ids: in each row a span of different random tokens, two times."""
     texts = [haystack.text for haystack in load_haystacks(CORPORA[lm.corpus] / "haystack")]
     encoded = map(lm.encode, texts)
     known = sorted(set(chain.from_iterable(encoded)))
@@ -65,9 +58,7 @@ def spoken_twice(lm: LanguageModel, rows: int, span: int, seed: int = 0) -> Tens
 
 @torch.inference_mode()
 def induction(lm: LanguageModel, *, rows: int = 16, span: int = 32, seed: int = 0) -> Induction:
-    """The induction test: losses on both copies of random spans, and each head's part in it. The
-    first token of a span counts in neither loss, as nothing tells that it is next. Olsson et al.
-    (2022), "In-context Learning and Induction Heads"."""
+    """The induction test (Olsson et al., 2022): losses on both copies, and each head's part."""
     ids = spoken_twice(lm, rows, span, seed)
     with using(lm.model, "eager"):  # the one that shows its attention
         out = lm.model(input_ids=ids, output_attentions=True, use_cache=False)
@@ -104,11 +95,7 @@ class FormationConfig(Config):
 
 @dataclass(frozen=True)
 class Formation:
-    """Two tables over the steps of a training.
-    `heads`: `step`, `layer`, `head`, `retrieval` (forced score) with `retrieval_low`,
-    `retrieval_high` (95 % interval over needles), `prefix_matching`.
-    `steps`: `step`, `first_copy_loss`, `second_copy_loss` (nats), `found` (share of needles, by the
-    model's own answers) with `found_low`, `found_high`."""
+    """Two tables over the steps of a training."""
 
     heads: pd.DataFrame
     steps: pd.DataFrame
@@ -119,11 +106,7 @@ FORMATION = Stage.of_tables("formation", 2, Formation, lambda result: {
 
 
 def forced_scores(lm: LanguageModel, cases: Sequence[NiahCase]) -> HeadScores:
-    """Retrieval scores of a model that need not be able to answer; every case is a run. What is
-    forced is the inserted sentence, in the very tokens it has in the prompt: a whole sentence is
-    what a teaching model answers, and each token of the value could be copied. It is counted as
-    Equation 1 says, so words before the value count nothing unless they are words of the value
-    too."""
+    """Retrieval scores of a model that need not be able to answer; every case is a run."""
     longest = max(len(case.input_ids) for case in cases)
     size = tokens_together(lm, longest) // longest
     runs = []
@@ -178,9 +161,7 @@ def _head_table(step: int, scores: HeadScores, copying: Induction) -> pd.DataFra
 
 
 def half_risen(result: Formation) -> dict[str, float]:
-    """The head with the highest score at the end, and the first snapshot with half of that score:
-    `layer`, `head`, `score` with `low` and `high`, `half by step`, `matching then` and `matching at
-    the end` (prefix matching scores)."""
+    """The head with the highest final score, and the first snapshot with half of that score."""
     heads = result.heads
     best = heads[heads["step"] == heads["step"].max()].nlargest(1, "retrieval").iloc[0]
     its = heads[(heads["layer"] == best["layer"]) & (heads["head"] == best["head"])]
@@ -194,8 +175,7 @@ def half_risen(result: Formation) -> dict[str, float]:
 def formation_stored(
     name: str, config: FormationConfig = FormationConfig(), *, compute: Compute = "auto"
 ) -> tuple[Formation, Artifact]:
-    """`formation` of a model by its name or folder, but a stored result is read instead. That needs
-    the trained model, whose weights identify the training, but no snapshots, which do not ship."""
+    """`formation` of a model by its name or folder, but a stored result is read instead."""
 
     return FORMATION.obtain(
         config, inputs_of(identify(name, torch.float32), config.grid, corpus_of(name)),

@@ -1,5 +1,4 @@
-"""A teaching model's card: tests on texts that it was not trained on. Short texts are judged
-without asking a model: are they English of the invented world?"""
+"""A teaching model's card: tests on texts that it was not trained on."""
 
 from __future__ import annotations
 
@@ -126,8 +125,7 @@ WANTED = {
 
 
 def measure(lm: LanguageModel, tau: float) -> pd.DataFrame:
-    """All scores of the card: `measure`, `condition`, `value`, `low`, `high` (95 % bootstrap over
-    needles, over samples for what has none), `samples`, `wanted`, `reached`."""
+    """All scores of the card, with 95 % bootstrap intervals."""
     scores = detect(lm, DETECTION)
     retrieval = scores.select(tau=tau)
     rows = [*_heads(scores, tau), *_needles(lm, scores, retrieval),

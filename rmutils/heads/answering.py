@@ -1,6 +1,4 @@
-"""Answers to the cases of a detection, with where each head looked: batched, or one by one. And how
-much of the right answer they have: ROUGE-1 as published, or a recall for other scripts.
-"""
+"""Answers to the cases of a detection, with where each head looked: batched, or one by one."""
 
 from __future__ import annotations
 
@@ -39,8 +37,7 @@ Answered = Iterator[tuple[NiahCase, Answer, float]]
 
 
 def tokens_together(lm: LanguageModel, longest: int) -> int:
-    """Return how many prompt tokens a model decodes in one batch on its device: two of the longest
-    prompt, unless one alone exceeds the bound, as each step reads all weights."""
+    """Return how many prompt tokens a model decodes in one batch on its device."""
     bound = suiting(lm, BATCH_TOKENS)
     return max(bound, 2 * longest if longest <= bound else longest)
 
@@ -105,10 +102,7 @@ def batched(
 
 
 def _shared(cases: list[NiahCase]) -> Iterator[Beginning]:
-    """The cases, each with the beginning of its prompt that neighbours share. Where a needle stands
-    at one place in texts of several lengths, they share what follows it, too. Those places come
-    first, in their order, as each shares what is before it with the next one. All other cases of a
-    haystack share the text up to their needles."""
+    """The cases, each with the beginning of its prompt that neighbours share."""
     for _, part in groupby(sorted(cases, key=lambda c: (c.haystack, c.length)),
                            key=lambda c: c.haystack):
         places = defaultdict(list)
@@ -126,9 +120,7 @@ def _shared(cases: list[NiahCase]) -> Iterator[Beginning]:
 
 
 def _parts(cases: Iterable[Beginning], tokens: int) -> Iterator[list[Beginning]]:
-    """The cases in parts of at most so many tokens, if all of a part are as long as its longest. If
-    they begin differently there is one less: what the ones before share is still there while that
-    of the next ones is read."""
+    """The cases in parts of at most so many tokens, if all of a part are as long as its longest."""
     part: list[Beginning] = []
     longest = 0
     for beginning, case in cases:
@@ -168,10 +160,7 @@ def rouge_scorer(kind: str) -> Any:
 
 
 def unit_of(answer: str) -> Unit:
-    """Return what the recall of an answer counts, which its letters decide. ROUGE-1 where it knows
-    all of them. Else words; in scripts that put no spaces between words, pairs of neighbouring
-    characters: most Japanese words have two. Of single characters any long Japanese text has many,
-    whatever it is about."""
+    """Return what the recall of an answer counts, which its letters decide."""
     letters = "".join(_words(answer))
     if letters.isascii():
         return "ROUGE-1"

@@ -24,8 +24,7 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Looks:
-    """Where heads look while a text of N tokens is read: at each position but the first and the
-    last, (layers, heads, N - 2)."""
+    """Where heads look at each position but the first and the last, (layers, heads, N - 2)."""
 
     ids: tuple[int, ...]
     layers: tuple[int, ...]  # that were watched
@@ -49,8 +48,7 @@ def kinds_of(ids: Sequence[int], at: Ints) -> Ints:
 
 
 def copyable(ids: Sequence[int]) -> NDArray[np.bool_]:
-    """Return at which positions, (N - 2,), a `copy` is possible: the next token stands before, and
-    is neither the first one nor the present nor the previous one."""
+    """Return at which positions, (N - 2,), a `copy` is possible."""
     return np.array([ids[i + 1] in ids[1 : i - 1] for i in range(1, len(ids) - 1)], bool)
 
 
@@ -72,8 +70,7 @@ def looks(
 
 
 def _summed_up(rows: Tensor, start: int) -> tuple[Tensor, ...]:
-    """The last four fields of `Looks` from (layers, heads, rows, keys); the first row is `start`.
-    """
+    """The last four fields of `Looks` from (layers, heads, rows, keys)."""
     count, keys = rows.shape[-2:]
     first = start + count - keys  # where a window begins, if all layers have one
     weight, at = rows.max(-1)

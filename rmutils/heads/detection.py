@@ -166,8 +166,7 @@ def run_cases(
     lm: LanguageModel, config: DetectConfig, *, journal: Path | None = None,
     watch: Watch | None = None, of: Any = None,
 ) -> tuple[np.ndarray, pd.DataFrame]:
-    """Run the cases of `detect`, failed ones included: scores (cases, layers, heads), and a
-    table."""
+    """Run the cases of `detect`, failed ones too: scores (cases, layers, heads), and a table."""
     runs, table = _run(lm, config, Journal(journal, _depends(lm, config, of)), watch)
     table["success"] |= not kind_of(config).only_found
     return runs[config.score], table
@@ -287,8 +286,7 @@ def detect_stored(
     model: LanguageModel | str, config: DetectConfig = DetectConfig(), *,
     compute: Compute = "auto", named: str | None = None, workers: int = 1,
 ) -> tuple[HeadScores, Artifact]:
-    """Look a detection up, or run `detect` and store it; a stopped run goes on case by case. Scores
-    that come from one run are stored together, so that the next one is looked up."""
+    """Look a detection up, or run `detect` and store it; a stopped run goes on case by case."""
     ref = ModelRef(model)
     ref.check_workers(workers)
 

@@ -1,9 +1,4 @@
-"""Changes of the retrieval scores by a training (section 5.3): for groups of heads and one by one.
-
-Two detections of one model, before and after, are resampled together. Equation 1 averages over
-successful cases, and these are not the same before and after. So all means come in two kinds: over
-the cases that were successful then, as in the paper, or over those that were successful both times.
-"""
+"""Changes of the retrieval scores by a training (section 5.3)."""
 
 from __future__ import annotations
 
@@ -115,9 +110,7 @@ def weighted_means(sums: np.ndarray, weights: np.ndarray) -> np.ndarray:
 def over_trainings(
     values: np.ndarray, needles: int, seed: int, drawn: bool = True
 ) -> np.ndarray:
-    """Mean over trainings, moved in every resample as by `rmutils.stats.draws`: by other needles,
-    the same for all models, and, if drawn, by other models on all needles. `values`
-    (trainings, 1 + resamples, ...): the first as they are, the others with `needle_weights`."""
+    """Mean over trainings, moved in every resample as by `rmutils.stats.draws`."""
     count, means = len(values), spread(values.mean(0), needles)
     if count > 1 and drawn:
         rng = np.random.default_rng([seed, 1])  # not the draws of the needles once more
@@ -133,8 +126,7 @@ _BOUNDS = {"before": SHARE, "after": SHARE, "both": SHARE, "change": DIFFERENCE,
 
 
 def _interval(values: np.ndarray, group: str, quantity: str) -> Interval:
-    """The interval of a quantity; a score by the definition of Wu et al. can exceed 1, and a
-    difference of relative changes knows no bounds."""
+    """The interval of a quantity, within the bounds that it has."""
     free = (quantity in ("relative change", HEADROOM) and group.startswith("retrieval minus")
             or (np.abs(values[0]) > 1).any())
     return interval_of(values, bounds=ANY if free else _BOUNDS[quantity], centred=group == CHOSEN)

@@ -1,5 +1,4 @@
-"""The ablated model of section 3: heads chosen by a policy, masked for a while or in a checkpoint.
-"""
+"""The ablated model of section 3: heads chosen by a policy, masked for a while or for good."""
 
 from __future__ import annotations
 
@@ -93,10 +92,7 @@ def choose(
 def draw_layer_matched(
     shape: tuple[int, int], like: Collection[Head], *, exclude: Iterable[Head] = (), seed: int = 42,
 ) -> list[Head]:
-    """Draw as many random heads from each layer as `like` has there. Retrieval heads are not spread
-    over all layers. Heads drawn from anywhere differ from them in their layers too; these do not.
-    Where a layer has too few heads to draw from, those that are missing come from the nearest
-    layers that have some left, the lower one first, and `count_displaced` says how many do."""
+    """Draw as many random heads from each layer as `like` has there."""
     rng, excluded = np.random.default_rng(seed), set(exclude)
     left = [[(layer, int(head)) for head in rng.permutation(shape[1])
              if (layer, head) not in excluded] for layer in range(shape[0])]

@@ -114,8 +114,7 @@ class WatchedAnswer(Answer):
 
 
 def answer_steps(case: NiahCase, tokens: Sequence[int], text_of: Any) -> list[int]:
-    """Find the steps that write the needle's answer: the first run of its very tokens; else those
-    of its text; else, as an answer may count as found in other words, all."""
+    """Find the steps that write the needle's answer: its tokens, else its text, else all."""
     start, end = case.needle_span
     wanted, said = list(case.input_ids[start:end]), list(tokens)
     for i in range(len(said) - len(wanted) + 1):
@@ -198,8 +197,7 @@ class OneRunScore(ScoreKind):
             outputs=seen[row][2].permute(2, 0, 1, 3)) for row, answer in enumerate(answers)]
 
     def _added(self, tokens: list[int], *others: Tensor, whole: Tensor) -> list[Tensor]:
-        """Return what parts of heads' outputs and the whole, (layers, heads, S, head size), add to
-        the logits of S tokens: (S, layers, heads) each."""
+        """Return what parts of heads' outputs and the whole add to the logits of S tokens."""
         model: Any = self.lm.model
         rows = model.get_output_embeddings().weight[
             torch.tensor(tokens, dtype=torch.long, device=model.device)].float()
@@ -254,8 +252,7 @@ class Locos(_Contribution):
 
 @SCORES.register("anchor")
 class AnchorScore(OneRunScore):
-    """The largest attention to the needle, found or not, from one of the last 8 tokens of the
-    prompt, the observation window of SnapKV and HeadKV (arXiv 2410.19258)."""
+    """The largest attention to the needle from the prompt's last 8 tokens (arXiv 2410.19258)."""
 
     only_found = False
 

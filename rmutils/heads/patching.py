@@ -1,10 +1,4 @@
-"""The patching score: how much of the answer one head brings back where the needle is missing.
-
-The prompt is read without the needle, whose place other text of the haystack takes. In the rows
-that decide the answer, one head's output (what it hands to `o_proj`) is then exchanged for that of
-the run with the needle: causal retrieval importance, as published with LOCOS (arXiv 2607.01002).
-There, the head's output is exchanged in the prompt's rows, too.
-"""
+"""The patching score of LOCOS (arXiv 2607.01002): the answer that one head brings back."""
 
 from __future__ import annotations
 
@@ -34,8 +28,7 @@ from rmutils.models.head_blocks import before_each, check_attention_alone, proje
 
 
 def without_needle(case: NiahCase) -> list[int]:
-    """Return a case's prompt with other text of its haystack instead of the needle: as many tokens,
-    so that all else keeps its place, from the far end of the longer side."""
+    """Return a case's prompt with as many tokens of other text instead of the needle."""
     ids = list(case.input_ids)
     (start, end), (first, last) = case.inserted_span, case.context_span
     before, after, size = ids[first:start], ids[end:last], end - start
@@ -57,8 +50,7 @@ class PatchedAnswer(Answer):
 
 @SCORES.register("patching")
 class PatchingScore(OneRunScore):
-    """log P(answer | no needle, one head restored) - log P(answer | no needle), in nats, of the
-    needle's part of what the model says when it finds it (`answer_steps`)."""
+    """log P(answer | no needle, one head restored) - log P(answer | no needle), in nats."""
 
     together = ()
 

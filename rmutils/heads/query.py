@@ -31,10 +31,7 @@ class _Read(Answer):
 
 @SCORES.register("query")
 class QueryScore(ScoreKind):
-    """Attention of the question to the inserted sentence, less that of the question "N/A". It is
-    the mean over all tokens behind the context, instruction and template included. Tokens of the
-    sentence whose difference is two standard deviations below its mean are left out, the others
-    summed. Nothing is generated, and all cases count."""
+    """Attention of the question to the inserted sentence, less that of the question "N/A"."""
 
     only_found = False
 

@@ -70,10 +70,7 @@ def residual_paths(model: PreTrainedModel) -> ResidualPaths:
 
 
 def read_back(model: PreTrainedModel, layer: int, rows: Tensor, whole: Tensor) -> Tensor:
-    """Return what one has to multiply heads' outputs by, (S, heads, head size), to get what they
-    add to the logits of S tokens: `rows` (S, hidden size) are these tokens' rows of the output
-    matrix, and `whole` (heads, S, head size) is all that the heads of the layer hand on, both
-    float32."""
+    """Return what one has to multiply heads' outputs by, (S, heads, head size), for S logits."""
     projection = projections(model)[layer]
     weight, bias = (None if part is None else part.float() for part in (
         projection.weight, projection.bias))

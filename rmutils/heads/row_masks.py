@@ -1,9 +1,4 @@
-"""Many masks side by side: each row of a batch lacks heads of its own.
-
-A head that is masked where the answer is decided, and not while the prompt is read, leaves the
-prompt's keys and values as they are. So the prompt is read once, by the whole model, and each mask
-gets a row that begins with a copy of them.
-"""
+"""Many masks side by side: each row of a batch lacks heads of its own."""
 
 from __future__ import annotations
 
@@ -37,9 +32,7 @@ def masks_of(lm: LanguageModel, sets: Sequence[Iterable[Head]]) -> Masks:
 
 @contextmanager
 def mask_rows(lm: LanguageModel, masks: Masks) -> Iterator[None]:
-    """Switch off, in each row of a batch, heads of its own; on exit all is as before, also after an
-    error. What a head hands to the output projection becomes zero, as with its columns of W_o
-    (`rmutils.heads.masking.mask_heads`)."""
+    """Switch off, in each row of a batch, heads of its own; on exit all is as before."""
     kept = torch.tensor(~masks, dtype=lm.model.dtype, device=lm.model.device)
 
     def silence(layer: int, module: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor]:
@@ -55,10 +48,7 @@ def answer_masked(
     lm: LanguageModel, prompts: Sequence[Sequence[int]], masks: Masks, *, max_new_tokens: int,
     everywhere: bool = False,
 ) -> Iterator[list[str]]:
-    """Answer each prompt greedily under each of `masks` (M, layers, heads). Heads are masked in the
-    rows that decide the answer, that is for the last token of the prompt and all that follow, and
-    the whole model reads what comes before; with `everywhere` while the prompt is read, too, once
-    for each mask."""
+    """Answer each prompt greedily under each of `masks` (M, layers, heads)."""
     readers = masks if everywhere else np.zeros((1, *lm.shape), bool)
     trunks = [Trunk(lm.model, []) for _ in readers]
     read: list[list[DynamicCache]] = []

@@ -1,12 +1,4 @@
-"""Files of head scores: the project's own, stored results, and what others write and read.
-
-- `rmutils`: a versioned JSON with all that is known. Its `scores` are found where LOCOS has them
-  (arXiv 2607.01002), so that the scripts of LOCOS read it.
-- `wu`: `{"layer-head": [score of each run]}`, of Wu et al. and RetMask.
-- `qrhead`: `[["layer-head", score], ...]`, highest first, of QRHead (arXiv 2506.09944).
-- `duo`: gates, layers x key heads, as a table with tabs. DuoAttention (2410.10819) and kvpress
-  read it beside a `config.json` with `sink_size` and `recent_size`, which scores cannot tell.
-"""
+"""Files of head scores: the project's own, stored results, and what others write and read."""
 
 from __future__ import annotations
 

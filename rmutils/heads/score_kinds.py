@@ -193,8 +193,7 @@ class ScoreKind(ABC):
         """Return the score of each head in one case, (layers, heads)."""
 
     def total(self, runs: Values, table: pd.DataFrame) -> HeadScores:
-        """Sum `runs` (cases, layers, heads), failed cases included, up to scores of the model, with
-        one run for each successful case of `table`."""
+        """Sum `runs` (cases, layers, heads), failed cases included, up to scores of the model."""
         table = table.assign(success=table["success"] | (not self.only_found))
         success = table["success"].to_numpy(bool)
         return HeadScores(runs[success], self.lm.name, np.asarray(table["needle"])[success], table,

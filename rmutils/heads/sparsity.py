@@ -1,10 +1,4 @@
-"""How concentrated retrieval is, and how many runs or needles a ranking of heads needs.
-
-The paper argues with "sparsity" (section 5.2) but defines no measure. These are the usual ones.
-Each takes a map of scores (layers, heads), none negative, and returns a number; or maps below each
-other (..., layers, heads), and returns a number for each. Where all scores of a map are 0, `gini`,
-`hoyer` and `effective_heads` mean nothing and are NaN.
-"""
+"""How concentrated retrieval is, and how many runs or needles a ranking of heads needs."""
 
 from __future__ import annotations
 
@@ -109,8 +103,7 @@ def statistics() -> dict[str, Callable[[np.ndarray], np.ndarray]]:
 
 
 def summarize(scores: HeadScores, *, resamples: int = RESAMPLES, seed: int = 0) -> pd.DataFrame:
-    """Every statistic with a 95 % bootstrap interval; all heads are resampled together. `model`,
-    `runs`, `heads`, `resamples`, `seed`, `statistic`, `value`, `low`, `high`."""
+    """Every statistic with a 95 % bootstrap interval; all heads are resampled together."""
     rows = [(scores.model, len(scores.runs), scores.mean.size, resamples, seed, name,
              *scores.statistic(statistic, resamples=resamples, seed=seed, bounds=(
                  SHARE if name.startswith("share") or name in ("gini", "hoyer") else
@@ -127,9 +120,7 @@ COLUMNS = ["count", "overlap", "overlap_low", "overlap_high",
 def ranking_stability(
     scores: HeadScores, counts: Iterable[int], *, top_k: int, draws: int = 50, seed: int = 0
 ) -> pd.DataFrame:
-    """Compare the ranking from a part of the needles (or runs) with the ranking from all. A row per
-    count: `overlap`, the share of the `top_k` heads in common, and `spearman`, the rank correlation
-    over all heads; each with mean, 2.5 % and 97.5 % percentile over draws."""
+    """Compare the ranking from a part of the needles (or runs) with the ranking from all."""
     runs = scores.runs.reshape(len(scores.runs), -1)
     labels = np.arange(len(runs)) if scores.clusters is None else scores.clusters
     groups = np.unique(labels)
@@ -150,8 +141,7 @@ def ranking_stability(
 def recall_of_detections(
     scores: HeadScores, count: int, *, tau: float, resamples: int = RESAMPLES, seed: int = 0
 ) -> tuple[Interval, np.ndarray]:
-    """Say how many of the retrieval heads (`tau` with all needles) a detection with fewer needles
-    finds. It does not know how many there are: it takes the heads that reach `tau` with its own."""
+    """Say how many of the retrieval heads a detection with fewer needles finds."""
     labels = np.arange(len(scores.runs)) if scores.clusters is None else scores.clusters
     needles, member = np.unique(labels, return_inverse=True)
     sums, cases = np.zeros((len(needles), scores.mean.size)), np.bincount(member)

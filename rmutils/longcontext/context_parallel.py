@@ -1,13 +1,4 @@
-"""Two ways to attend to a long sequence: in blocks, and what context parallelism costs.
-
-Layers with a window, three of four in Olmo 3, compare a query with its own block of keys and the
-one before, so they cost as much as the text is long, not its square. Other layers read packed
-documents one by one. FlexAttention does the same where it can be compiled.
-
-With context parallelism each process holds a contiguous slice of every sequence, as in the Olmo 3
-recipe. Each layer gathers the keys and values of all slices (all-gather) before its own queries
-look at them; everything else in a model works token by token and needs no exchange.
-"""
+"""Two ways to attend to a long sequence: in blocks, and what context parallelism costs."""
 
 from __future__ import annotations
 
@@ -34,10 +25,7 @@ def window_blocks(
     scaling: float,
     **kwargs,
 ) -> tuple[Tensor, None]:
-    """Compute what SDPA gives, with less work where the tokens are a multiple of a layer's window,
-    and in layers without one where the mask keeps documents apart. Shapes are those of
-    `rmutils.attention.decoding.retrieval_capture`. In a layer with a window the mask must hide what
-    lies outside."""
+    """Compute what SDPA gives, with less work where windows or documents allow."""
     window, tokens = getattr(module, "sliding_window", None), query.shape[2]
     lengths = None if window or attention_mask is None else documents_of(attention_mask)
     if not lengths and (attention_mask is None or not window or tokens % window
@@ -62,8 +50,7 @@ def window_blocks(
 
 
 def documents_of(mask: Tensor) -> list[int] | None:
-    """Return the tokens of each document, if a mask (batch, 1, tokens, keys) shows each token what
-    stands before it in its document and nothing else; otherwise None."""
+    """Return the tokens of each document, if a mask keeps documents apart; otherwise None."""
     rows, _, tokens, keys = mask.shape
     if rows > 1 or tokens != keys or mask.dtype != torch.bool:
         return None
@@ -96,8 +83,7 @@ def communication(
 
 
 def balance(tokens: int, ranks: int, window: int | None = None) -> list[float]:
-    """Share of all attended pairs of tokens that falls to each slice, with causal attention. The
-    last slice sees most keys, and all wait for it; within a window the shares are nearly equal."""
+    """Share of all attended pairs of tokens that falls to each slice, with causal attention."""
     seen = torch.arange(1, tokens + 1, dtype=torch.float64)
     if window:
         seen = seen.clamp(max=window)

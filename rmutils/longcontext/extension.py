@@ -1,8 +1,4 @@
-"""A window made longer: one method for its positions, then a short fine-tune on long documents.
-
-The Olmo 3 recipe in small. Documents are packed by best fit, none sees another, and the model is
-asked for facts at all lengths, before the fine-tune and along it.
-"""
+"""A window made longer: one method for its positions, then a short fine-tune on long documents."""
 
 from __future__ import annotations
 
@@ -112,8 +108,7 @@ class Texts:
         self, tokens: int, shortest: int, longest: int, share: float, synthetic: float,
         look_ups: bool = True,
     ) -> list[Document]:
-        """Documents of so many tokens in all, in a random order. With `look_ups`, look-up questions
-        fill up the long documents, and stand behind those that have neither CWE nor REX."""
+        """Documents of so many tokens in all, in a random order."""
         draw, found, held = random.Random(f"mixture {self.seed}"), [], 0
         while held < share * tokens:
             length = round(shortest * (longest / shortest) ** draw.random())

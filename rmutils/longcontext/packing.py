@@ -1,10 +1,4 @@
-"""Documents put into training instances of one length: best fit, and cut wherever they end.
-
-None of the documents of an instance sees another. transformers finds them by itself where
-`position_ids` start anew, but only without an attention mask and without a cache; with either of
-them the documents see each other, and nothing says so. So the masks are made here, and `leak`
-measures whether they hold.
-"""
+"""Documents put into training instances of one length: best fit, and cut wherever they end."""
 
 from __future__ import annotations
 
@@ -24,8 +18,7 @@ WORD = 256  # bits that are looked through at once in the tree over free room
 
 @dataclass(frozen=True)
 class Packing:
-    """Pieces of documents and the instances that they lie in, a row each in the arrays (pieces,).
-    Pieces of an instance follow one another in the order in which they stand here."""
+    """Pieces of documents and the instances that they lie in, a row each in the arrays."""
 
     capacity: int  # tokens of an instance
     document: np.ndarray  # whose piece it is
@@ -99,9 +92,7 @@ def _fit(lengths: list[int], capacity: int) -> list[int]:
 
 
 class _Rooms:
-    """Open instances by their free room; finds the smallest that is large enough. A tree of two
-    levels: a bit for each room that some instance has, in words of `WORD` bits, and a bit for each
-    word that is not empty."""
+    """Open instances by their free room; finds the smallest that is large enough."""
 
     def __init__(self, capacity: int):
         self.instances: list[list[int]] = [[] for _ in range(capacity + 1)]
@@ -158,10 +149,7 @@ Masks = Tensor | BlockMask | dict[str, Tensor | BlockMask]
 def packed_inputs(
     model: PreTrainedModel, rows: Sequence[Sequence[Sequence[int]]], *, length: int, pad_id: int
 ) -> dict[str, Tensor | Masks]:
-    """Return the arguments of a model's `forward` for instances that hold several documents:
-    `input_ids`, `position_ids` (from 0 in each document) and `labels` (none for padding and the
-    first token of a document, which nothing before it could predict), all (rows, length), and
-    `attention_mask`, one for each kind of layer where a model has several."""
+    """Return the arguments of a model's `forward` for instances of several documents."""
     if (model.config._attn_implementation == "flex_attention" and model.device.type == "cpu"
             and length % BLOCK):
         raise UserError(f"flex_attention on a CPU needs a length that is a multiple of {BLOCK}, "
@@ -186,9 +174,7 @@ def packed_inputs(
 
 
 def document_masks(model: PreTrainedModel, documents: Tensor) -> Masks:
-    """Masks by which a token sees only what stands before it in its own of the `documents` (rows,
-    length): boolean (rows, 1, length, length), or FlexAttention's own; by kind of layer where a
-    model has several."""
+    """Masks by which a token sees only what stands before it in its own document."""
     how, config = model.config._attn_implementation, model.config
     if how not in ("sdpa", "eager", "flex_attention"):
         raise UserError(f"{how} takes no mask of documents. Load the model with "
@@ -225,8 +211,7 @@ def _blocks(rule: Callable[..., Tensor], documents: Tensor, model: PreTrainedMod
 
 
 def leak(model: PreTrainedModel, inputs: dict, **more) -> float:
-    """How much the last document of an instance depends on the first, which it must not see: the
-    largest change of any logit when the first token is exchanged, 0 if they are isolated."""
+    """How much the last document of an instance depends on the first, which it must not see."""
     ids = inputs["input_ids"]
     other = ids.clone()
     other[:, 0] = (ids[:, 0] + 1) % model.config.vocab_size

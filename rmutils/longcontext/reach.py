@@ -1,8 +1,4 @@
-"""How far a model reaches: facts found again in long texts, and the loss by position.
-
-The right answer is given to the model word by word, and a fact counts as found if each token of its
-value is what the model would have said. A text is read once for all of its questions.
-"""
+"""How far a model reaches: facts found again in long texts, and the loss by position."""
 
 from __future__ import annotations
 
@@ -100,9 +96,7 @@ def reach(
     lm: LanguageModel, config: ReachConfig = ReachConfig(),
     done: Callable[[float], None] = lambda texts: None,
 ) -> tuple[list[dict], list[dict]]:
-    """Read all texts of all lengths. For each question: `length`, `text` (number, unique within a
-    length), `depth`, `found`; for each text of the largest length and each stretch of it: `text`,
-    `position` (the middle of the stretch), `loss` (mean, nats per token)."""
+    """Read all texts of all lengths."""
     answers, losses = [], []
     for length in config.lengths:
         for number, reading in enumerate(readings(lm, config, length)):

@@ -1,17 +1,4 @@
-"""The two kinds of synthetic questions of the Olmo 3 recipe about a long text: CWE and REX.
-
-Common Word Extraction (CWE): how often does a word occur? Documents are cut into sections, and the
-five nouns that mark a section most (TF-IDF) are each asked for with their exact count. A large
-corpus needs a tagger to find its noun phrases. The invented world needs none: its common nouns are
-those of its word lists, and its names and values are those of its facts.
-
-Rewriting Expressions (REX): all that the text says about something, retold in another form. A
-phrase that marks the text (TF-IDF), up to eight snippets of the text in which it stands, and one of
-twelve forms in which these are retold. The recipe names the forms; the words are ours, and those of
-a world of few words.
-
-In the recipe a large model words questions and answers. Here templates do.
-"""
+"""The two kinds of synthetic questions of the Olmo 3 recipe about a long text: CWE and REX."""
 
 from __future__ import annotations
 
@@ -63,9 +50,7 @@ def places(phrase: str, text: str) -> list[int]:
 
 
 class TfIdf:
-    """How much a phrase marks a text: its count there, times the logarithm of one over the share of
-    other texts that have it. Each text counts as one more that has every phrase, so that no
-    logarithm is infinite."""
+    """How much a phrase marks a text: its count times the log of its inverse share (TF-IDF)."""
 
     def __init__(self, texts: Sequence[str], counts: Counts):
         self.texts = len(texts)
@@ -208,9 +193,7 @@ def snippets(world: Chronicle, phrase: str, text: str) -> list[Snippet]:
 
 
 def rex(world: Chronicle, text: str, marks: TfIdf, form: str | None = None) -> Sample | None:
-    """A request to retell what a text says about a phrase, with the right answer, but without the
-    text. `support` has the snippets, `key_points` the facts, `golds` their values. None if no name
-    stands in two sentences."""
+    """A request to retell what a text says about a phrase, with the right answer."""
     counts = Counter({name: n for name, n in name_counts(text).items() if n >= FEWEST_SNIPPETS})
     if not counts:
         return None

@@ -44,8 +44,7 @@ def tensors_of(model: PreTrainedModel) -> dict[str, Tensor]:
 
 
 def fingerprint(model: PreTrainedModel) -> str:
-    """Return a hash of sums of all weights and buffers, which another edit of them changes. Each
-    word is in two sums, with other words in each, so that exchanged ones are noticed, too."""
+    """Return a hash of sums of all weights and buffers, which another edit of them changes."""
     total = hashlib.sha256()
     for name, tensor in tensors_of(model).items():
         total.update(f"{name} {tensor.dtype} {[*tensor.shape]}".encode())

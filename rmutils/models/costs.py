@@ -96,10 +96,6 @@ def work_seconds(clock=time.perf_counter) -> float:
 
 
 def slowness() -> float:
-    """Return how many times as long a run takes on this machine just now as on the recorded one. 2
-    is half as fast. Other work on the machine counts. It is the square root of what the piece of
-    work says, because a glance of a third of a second sees more of the ups and downs of a shared
-    machine than a run feels. That is a rule of thumb; on a machine that is steadily several times
-    slower, it says too little."""
+    """Return how many times as long a run takes on this machine just now as on the recorded one."""
     reference = json.loads(TIMINGS.read_text(encoding="utf-8"))["work_seconds"]
     return math.sqrt(work_seconds() / reference)

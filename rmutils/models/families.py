@@ -21,12 +21,7 @@ each model" (appendix A)."""
 
 @dataclass(frozen=True)
 class Family:
-    """A family of models: one architecture of transformers, and how the paper treats it.
-
-    Models of a family that is not registered work, too, if they are built like Llama (`lacks`).
-    Sliding windows and grouped queries need no entry: the code reads them from each model's
-    configuration. Subclass it, and override `lacks`, for models that are built in another way.
-    """
+    """A family of models: one architecture of transformers, and how the paper treats it."""
 
     title: str  # as the paper writes it
     tau: float = TAU  # threshold of a retrieval head
@@ -75,8 +70,7 @@ EXAMINED = (
 
 
 def needs_eager(model: PreTrainedModel) -> bool:
-    """Return True if attention is more than SDPA: scores that are capped (Gemma 2), or sinks
-    (GPT-OSS)."""
+    """Return True if attention is more than SDPA: scores that are capped (Gemma 2), or sinks."""
     capped = getattr(model.config, "attn_logit_softcapping", None) is not None
     return capped or not getattr(model, "_supports_sdpa", True)
 

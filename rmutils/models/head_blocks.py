@@ -132,8 +132,7 @@ def _check_blocks(model: PreTrainedModel, found: dict[int, nn.Linear]) -> None:
 
 
 def _are_blocks(written: Tensor, heads: int) -> bool:
-    """Compare the rows of `_marks`: a head's block has what it has beside the others, and they have
-    nothing in it. Gates may scale it."""
+    """Compare the rows of `_marks`: a head's block has what it has beside the others."""
     if written.shape[1] % heads:
         return False
     blocks = written.unflatten(1, (heads, -1))

@@ -64,8 +64,7 @@ def fetched(hub_id: str) -> bool:
 
 
 def find_in_cache(filename: str, known: str) -> Path | None:
-    """Return the file of this SHA-256 in the hub's cache, from any repository: large files are kept
-    under their SHA-256, or under their own name where there are no links."""
+    """Return the file of this SHA-256 in the hub's cache, from any repository."""
     cache = Path(constants.HF_HUB_CACHE)
     for pattern in (f"models--*/blobs/{known}", f"models--*/snapshots/*/{filename}"):
         for file in cache.glob(pattern):

@@ -47,10 +47,7 @@ class WheelFile:
 
 @dataclass(frozen=True)
 class SplitFile:
-    """A file carried in pieces by several wheels, joined in the order of `parts`. `distribution`
-    speaks of the whole, `sha256` is of the joined file. Here as in `WheelFile`, `hub` is where the
-    hub has it (`org/model@revision`), and `terms` what its user must accept, and where to read
-    it."""
+    """A file carried in pieces by several wheels, joined in the order of `parts`."""
 
     distribution: str
     filename: str
@@ -66,10 +63,7 @@ class SplitFile:
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """One known model, with one of `wheel`, `hub_id` (the paper's models) and `seed` (models that
-    this project trains itself). `dtype` is the precision on every device; None leaves it to the
-    device. `name_checked` is False where the hub name could not be looked up when this table was
-    written."""
+    """One known model, with one of `wheel`, `hub_id` and `seed`; `dtype` None: by device."""
 
     name: str
     family: str
@@ -99,8 +93,7 @@ class ModelSpec:
 
 def _pieces(distribution: str, version: str, member: str, hashes: str, *, size: int, each: int,
             first: int = 1) -> tuple[WheelFile, ...]:
-    """Return the pieces of a file, one per wheel, by the patterns of their names. Packages count
-    from 1, files from `first`. A piece has `each` of the `size` bytes, the last what is left."""
+    """Return the pieces of a file, one per wheel, by the patterns of their names."""
     lines = hashes.split()
     return tuple(
         WheelFile(distribution.format(number), version, wheel_sha256,

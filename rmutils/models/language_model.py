@@ -289,8 +289,6 @@ def passages(lm: LanguageModel, count: int, tokens: int) -> tuple[list[list[int]
 
 
 def without_thoughts(text: str) -> str:
-    """Return a response without its chain of thought; nothing if that never ends. Where a chat
-    template writes the opening `<think>` into the prompt, as that of Olmo 3 Think does, the
-    response begins within the thought; that it never ends cannot be seen then."""
+    """Return a response without its chain of thought; nothing if that never ends."""
     return re.sub(r"\A(?:(?!<think>).)*?</think>|<think>.*?(?:</think>|$)", "", text,
                   flags=re.DOTALL).strip()

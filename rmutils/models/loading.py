@@ -119,9 +119,7 @@ def load_model(
 def identify(
     name: str, dtype: torch.dtype | str | None = None, base: str | None = None
 ) -> str:
-    """Describe a model's weights in a line, without loading them: a content hash for those on this
-    machine, id and commit for the hub's; and the precision. The name of a stored training says what
-    it was made from: its results can be looked up where its weights are not stored."""
+    """Describe a model's weights in a line, without loading them: hash, or id and commit."""
     if is_training(name) and not (dtype or os.environ.get(DTYPE)):
         return name
     word = _word(dtype_of(name, dtype, base))

@@ -31,8 +31,7 @@ class Linear(nn.Linear):
 
 
 def step(rows: int) -> int:
-    """Return what the number of rows is rounded up to a multiple of: four sizes between a power of
-    two and the next one, as oneDNN keeps half a megabyte for each size that it has seen."""
+    """Return what the number of rows is rounded up to a multiple of, so that few sizes occur."""
     return max(8, (1 << rows.bit_length()) >> 3)
 
 

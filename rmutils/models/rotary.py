@@ -1,9 +1,4 @@
-"""Rotary positions as a model's files ask for them, and whether the model in memory turns so.
-
-A pair of dimensions of a head turns by one angle per position. The angles are computed here from
-the files alone, and compared with those of the model: transformers leaves out settings that it does
-not expect where they stand, and says nothing.
-"""
+"""Rotary positions as a model's files ask for them, and whether the model in memory turns so."""
 
 from __future__ import annotations
 
@@ -229,9 +224,7 @@ def _described(rope: Mapping[str, Any]) -> str:
 
 
 def constant_within(config: PreTrainedConfig) -> int | None:
-    """Return the longest text whose length does not decide by which angles it turns; None for any.
-    Under `longrope` and `dynamic` a longer text turns by other angles from its first token on: what
-    was read of it before would have to be read again."""
+    """Return the longest text whose length does not decide the angles; None for any."""
     config = config.get_text_config()
     known = getattr(config, "rope_parameters", None) or {}
     rules = [own for own in known.values() if isinstance(own, dict)] or [known]
@@ -246,8 +239,7 @@ def constant_within(config: PreTrainedConfig) -> int | None:
 
 
 def keep_constant(model: PreTrainedModel) -> None:
-    """Have a model refuse texts whose length would change the angles of what it has read before:
-    texts are read here in parts, several in a batch, and answered token by token."""
+    """Have a model refuse texts whose length would change the angles of what it has read."""
     rope, most = getattr(model.base_model, "rotary_emb", None), constant_within(model.config)
     if rope is not None and most is not None and not hasattr(rope, "constant_within"):
         rope.constant_within = most

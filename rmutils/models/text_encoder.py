@@ -1,10 +1,4 @@
-"""Text becomes token ids, and what it spells stays text: only templates write control tokens.
-
-A haystack or a response may hold `<|assistant|>`, which a tokenizer takes for the token that begins
-a turn. So control tokens that texts spell are covered before a template is put around them, and the
-whole is then read by a copy of the tokenizer that knows its control tokens by other names. Texts
-that spell none are read by the tokenizer itself.
-"""
+"""Text becomes token ids, and what it spells stays text: only templates write control tokens."""
 
 from __future__ import annotations
 

@@ -57,8 +57,7 @@ def stored_training(name: str) -> Artifact:
 
 
 def recorded_base(folder: Path) -> str | None:
-    """Return the model that a folder's training began with, as the folder names it: a registry
-    name, a hub id or, for an adapter, a folder. None if it says nothing."""
+    """Return the model that a folder's training began with; None if it says nothing."""
     for file, key in ((SETTINGS, "base_model_name_or_path"), (RECORD, "model")):
         if (folder / file).is_file():
             told = _read(folder / file).get(key)
@@ -67,8 +66,7 @@ def recorded_base(folder: Path) -> str | None:
 
 
 def origin(name: str) -> str:
-    """Return the model that a stored training or an adapter began with, as it is recorded, and
-    that one's origin in turn; any other name as it is, and one of which nothing is stored."""
+    """Return the model that a stored training or an adapter began with, and so on back."""
     chain = [name]
     while (told := _began_with(chain[-1])) and told not in chain:
         chain.append(told)
@@ -198,8 +196,7 @@ def _check_adapter(settings: dict[str, Any]) -> None:
 
 
 def _untie(model: PreTrainedModel) -> None:
-    """Give embeddings and output matrix a weight each, where an adapter changes one of them: peft
-    would write what belongs to one into the weight that both share."""
+    """Give embeddings and output matrix a weight each, where an adapter changes one of them."""
     from peft.tuners.tuners_utils import BaseTunerLayer
 
     ends: list[Any] = [model.get_input_embeddings(), model.get_output_embeddings()]

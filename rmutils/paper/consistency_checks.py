@@ -50,8 +50,7 @@ def same_cell(cells: list[Cell]) -> Iterator[Comparison]:
 
 
 def task_means(cells: list[Cell]) -> Iterator[Comparison]:
-    """Mean of the seven tasks of a row against the average, wherever the same paper prints it;
-    where it does not (the Japanese Table 7), against the other paper."""
+    """Mean of the seven tasks of a row against the average that a paper prints."""
     quantities = by(lambda cell: cell.quantity, cells)
     rows = by(lambda cell: (cell.source, cell.table, cell.group, cell.row), cells)
     for (source, table, group, row), members in rows.items():
@@ -137,8 +136,7 @@ def unique_failures(folder: Path) -> Iterator[Comparison]:
 
 
 def quoted_numbers(cells: list[Cell], folder: Path) -> Iterator[Comparison]:
-    """Values and gains in the text against the tables, or against numbers of the text itself. A
-    sentence about a table is compared with every table that has the same quantities."""
+    """Values and gains in the text against the tables, or against numbers of the text itself."""
     records = read_records(TEXT_NUMBERS, folder)
     for r in records:
         if r["quantity"] == "value" and not r["table"]:

@@ -1,13 +1,4 @@
-"""Checks of retrieval scores: the text, the score-bin figure, and the authors' per-run scores.
-
-The raw files are those of the repository YoumiMa/RetMask (MIT, (c) 2026 YoumiMa), one JSON per
-model: ``{"layer-head": [score of each successful run]}``. They are not part of this
-project; `derive` makes the tables of `data/paper/` from them.
-
-The published script looks for a full stop before the place of the needle, by the token ids of
-Llama 2. Other tokenizers have other ids, so nine of its ten depths put the needle at the start of
-the text, and the answer, and with it the map of all heads' scores, is the same nine times.
-"""
+"""Checks of retrieval scores: the text, the score-bin figure, and the authors' per-run scores."""
 
 from __future__ import annotations
 

@@ -97,8 +97,7 @@ EDITIONS = {"en": "English edition", "ja": "Japanese edition"}
 
 @dataclass(frozen=True)
 class Schema:
-    """One CSV file of `data/paper/`: its columns, and which of them hold what. A number column that
-    is also in `blank` may be empty; so may every text column. Rows are unique in any `key`."""
+    """One CSV file of `data/paper/`: its columns, and which of them hold what."""
 
     file: str
     columns: tuple[str, ...]
@@ -274,8 +273,7 @@ def load_score_bins() -> pd.DataFrame:
 
 
 def load_published_scores(folder: Path = PAPER, *, distinct: bool = False) -> pd.DataFrame:
-    """Score of each head over the runs that the authors published, with a 95 % interval. Most of
-    the runs are copies (`rmutils.paper.head_checks`): `distinct` counts each distinct map once."""
+    """Score of each head over the published runs, with a 95 % interval."""
     return _frame(DISTINCT_SCORES if distinct else PUBLISHED_SCORES, folder)
 
 
@@ -300,9 +298,5 @@ COMPANIONS = Schema(
 
 
 def load_companions(folder: Path = PAPER) -> pd.DataFrame:
-    """The tables and lists of the texts that this book reads beside the paper.
-    Columns: `source` (`ms-poe`: a summary, in Japanese, of Zhang et al., 2024; `share-select`:
-    Taniguchi et al., undated, in Japanese; `olmo3`: a text, in Japanese, on how Olmo 3 was extended
-    to long contexts), `table` (its number, or the heading that it stands under), `group`, `row`,
-    `column`, `value` (float)."""
+    """The tables and lists of the texts that this book reads beside the paper."""
     return pd.DataFrame(read_records(COMPANIONS, folder)).astype({"value": float})

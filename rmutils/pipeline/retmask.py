@@ -1,5 +1,4 @@
-"""The whole method (sections 2 and 3): `RetMaskSteps`, which `run_retmask` takes in this process,
-and `rmutils.book.jobs` in a job each."""
+"""The whole method (sections 2 and 3): `RetMaskSteps`, in this process or in jobs."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Instructions to train on: one interface to all sources, and what is left out of them.
-
-RetMask "is applicable to any dataset containing user instructions" (section 4.1). Of a conversation
-only the first user turn is taken, as in section 4.6 ("first-turn instructions").
-"""
+"""Instructions to train on: one interface to all sources, and what is left out of them."""
 
 from __future__ import annotations
 
@@ -31,10 +27,7 @@ REDACTED = re.compile(r"\bNAME_\d+\b|<PRESIDIO_ANONYMIZED_\w+>")
 
 
 def pii(text: str) -> str | None:
-    """Return the kind of personal data in a text; None if none is found. "We filter out samples
-    with personal identifiable information" (appendix G). The paper does not say how, and its code
-    only skips what the publishers marked as redacted: the patterns are ours. They do not find names
-    and addresses."""
+    """Return the kind of personal data in a text; None if none is found."""
     return next((kind for kind, (pattern, check) in PII.items()
                  if any(check(match.group()) for match in pattern.finditer(text))), None)
 
@@ -112,9 +105,7 @@ Source = Callable[[int, int, LanguageModel | None], Drawn]  # draws from a count
 
 
 def draw(source: str, count: int, *, seed: int = 0, lm: LanguageModel | None = None) -> Drawn:
-    """Draw `count` different instructions: of `world`, the short ones of this project's invented
-    world; of `self`, the model writes them; of `lmsys`, `wildchat`, `guru`, data sets of the hub;
-    or of a path that ends in `.jsonl`."""
+    """Draw `count` different instructions from a source: `world`, `self`, the hub, or a file."""
     if source.endswith(".jsonl"):
         return sieve(_read_jsonl(Path(source), seed), count, source)
     return SOURCES[source](count, seed, lm)
@@ -154,9 +145,7 @@ for _name, _source in {"world": _world, "self": _self,
 
 
 def sieve(candidates: Iterable[Candidate], count: int, source: str) -> Drawn:
-    """Take the first `count` candidates that may stay, and count the others by reason. Case and
-    spacing do not make a duplicate different. The paper is silent on that; the authors' code
-    compares Japanese translations (`duplicate_user_instruction_ja`)."""
+    """Take the first `count` candidates that may stay, and count the others by reason."""
     kept: dict[str, Instruction] = {}
     dropped: Counter[str] = Counter()
     with progress_bar(f"instructions from {source}", count, unit="instructions") as advance:

@@ -1,8 +1,4 @@
-"""Judges of responses, for Win-Lose-Pair: a model behind a server, and a proxy that needs none.
-
-Section 4.1: "y_l sampled from the same LLM but with lower quality. The quality is judged by
-Gemma-3-27B-IT". The paper prints neither the question that the judge is asked nor its scale.
-"""
+"""Judges of responses, for Win-Lose-Pair: a model behind a server, and a proxy that needs none."""
 
 from __future__ import annotations
 
@@ -74,11 +70,7 @@ class Judge(Protocol):
 
 
 class ServerJudge:
-    """A model that is asked for ratings, behind a server with OpenAI's interface. It is asked
-    greedily first, and with sampling where the reply is no rating. A response without a rating
-    after three questions is unscored, and so is at once what the server calls a bad request, such
-    as one longer than the model's window. A server in trouble is given some time; responses that it
-    never replied to are not called unscored."""
+    """A model that is asked for ratings, behind a server with OpenAI's interface."""
 
     at_once = 32
 
@@ -197,8 +189,7 @@ def judge_stored(
     judge: Judge, first: pd.DataFrame, second: pd.DataFrame, *, compute: Compute = "auto",
     command: str | None = None,
 ) -> tuple[pd.DataFrame, Artifact]:
-    """A judge's scores of two responses to each instruction, `id`, `first`, `second` (NaN where it
-    gave none), and where they are kept; a stopped run goes on."""
+    """A judge's scores of two responses to each instruction, and where they are kept."""
     inputs = {"judge": judge.identity, "instructions": digest(first["id"].tolist()),
               "first": digest(first["text"].tolist()), "second": digest(second["text"].tolist())}
     tables, artifact = JUDGED.obtain(

@@ -23,11 +23,7 @@ as theirs is, and nothing is dropped for it."""
 
 @dataclass(frozen=True)
 class Pairs:
-    """Pairs to train on, and what was left out.
-    `table`: `id`, `prompt` (the instruction), `chosen`, `rejected`, `chosen_tokens`,
-    `rejected_tokens` (as generated: thoughts that were removed count, too), `chosen_finished`,
-    `rejected_finished` (False: cut at the longest that was allowed), `long` (one of them has more
-    than 2,000 tokens)."""
+    """Pairs to train on, and what was left out."""
 
     table: pd.DataFrame
     # how many, by reason (`empty`, `redacted`, `equal`); one with several faults counts once
@@ -105,10 +101,7 @@ checked when this was written. One with others is refused, with the name of what
 
 
 def longreward_pairs(lm: LanguageModel, count: int | None = None, seed: int = 0) -> Pairs:
-    """Read LongReward's pairs: long prompts, whose responses come from another model. The prompt is
-    the context, an empty line and the query, as in the example of LongReward's README. It stays
-    whole; training cuts it (`TrainRecipe.max_prompt_length`). The paper does not say how these
-    pairs were cut. Rows without context or query are `empty`, repeated prompts `duplicate`."""
+    """Read LongReward's pairs: long prompts, whose responses come from another model."""
     kept: dict[Instruction, tuple[str, str]] = {}
     dropped: Counter[str] = Counter()
     with progress_bar("pairs of LongReward", count or 10_000, unit="pairs") as advance:

@@ -1,7 +1,4 @@
-"""Responses of a whole or masked model to instructions, kept one by one.
-
-Section 3 names no sampling settings; the defaults are those of the authors' `2_*` scripts.
-"""
+"""Responses of a whole or masked model to instructions, kept one by one."""
 
 from __future__ import annotations
 

@@ -28,12 +28,7 @@ LONGEST = 4096  # characters of a name that a server tells: some are paths
 
 
 class Server(Backend):
-    """Servers of one model: of the whole one, of masked ones, or of both. Prompts go there as token
-    ids of the model's own chat template, as with the other backends. The server counts the tokens
-    of a response. `served` tells what each server serves, by its address, as
-    `{"http://127.0.0.1:8000": "masked-model"}`: a folder that `export_masked` or `rmutils mask`
-    wrote (of a copy, `masked_heads.json` is enough), or, for a model without masked heads, what
-    `load_model` takes."""
+    """Servers of one model: of the whole one, of masked ones, or of both."""
 
     def __init__(self, lm: LanguageModel, served: Mapping[str, str | Path], *,
                  timeout: float = 1800):

@@ -1,9 +1,4 @@
-"""Where instructions come from: the paper's data sets, or the model itself.
-
-Given all that its chat template writes before the user's text, and nothing else, a chat model
-continues with a user turn of its own. Xu et al. (2024), "Magpie: Alignment Data Synthesis from
-Scratch by Prompting Aligned LLMs with Nothing".
-"""
+"""Where instructions come from: the paper's data sets, or the model itself."""
 
 from __future__ import annotations
 
@@ -88,9 +83,7 @@ def first_user_turn(messages: Iterable[dict]) -> str:
 
 
 def _mark(row: dict, marks: Iterable[str]) -> str | None:
-    """Say why the publishers' own marks rule a row out. The authors' code skips what is `redacted`;
-    the paper speaks of "standard filtering for toxic content and personally identifiable
-    information" (ethics considerations)."""
+    """Say why the publishers' own marks rule a row out."""
     said = {name: row[name] for name in marks}
     if said.get("redacted"):
         return "redacted"
@@ -146,10 +139,7 @@ BATCH = {"cpu": 64, "cuda": 1024}
 def synthesize(
     lm: LanguageModel, count: int, seed: int = 0, journal: Path | None = None
 ) -> Iterator[Candidate]:
-    """Let the model write user turns, `DRAWS * count` at most, each with what is wrong with it.
-    That is `unfinished`, `too short`, `repetition`, `garbled` or nothing. Magpie's script also ends
-    a turn at its first line break, here only the model ends it; and what Magpie filters later with
-    reward models and neighbours stays here, but for these faults."""
+    """Let the model write user turns, `DRAWS * count` at most, each with what is wrong with it."""
     if not lm.chat:
         raise UserError(f"{lm.name} has no chat template, so it cannot write user turns. Choose "
                         f'another source of instructions, such as "world".')

@@ -36,11 +36,7 @@ QUIET = {"VLLM_LOGGING_LEVEL": "ERROR", "VLLM_NO_USAGE_STATS": "1", "TORCH_CPP_L
 
 @BACKENDS.register("vllm")
 class VLLM(Backend):
-    """vLLM's engine, which holds weights of its own. It cannot switch heads off. The masked model
-    is exported to a temporary folder (`TMPDIR` says where; it takes as much disk as the weights),
-    from which the engine loads the weights. On a GPU, load the model with `device="cpu"`: it is
-    only exported. On a CPU the engine starts processes; a script that calls this must begin its
-    work under `if __name__ == "__main__":`."""
+    """vLLM's engine, which holds weights of its own."""
 
     def __init__(self, lm: LanguageModel, *, named: str | None = None, workers: int = 1,
                  **engine: Any):

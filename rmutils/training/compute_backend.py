@@ -1,9 +1,4 @@
-"""How a run is computed: who answers, on how many GPUs, and how a training is shared.
-
-This is no part of a run's configuration. Where it changes results, as another engine does, it is
-among the inputs of what is stored. A training is shared by `accelerate launch`, on one node or on
-the nodes of a job; each of its processes runs `python -m rmutils.training.running TASK`.
-"""
+"""How a run is computed: who answers, on how many GPUs, and how a training is shared."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Preference pairs that are conversations, as TRL knows them: lists of messages.
-
-A prompt ends where the two sides part, each with one answer of the assistant. TRL's forms are all
-read: prompt and answers apart, or the prompt in front of both answers.
-"""
+"""Preference pairs that are conversations, as TRL knows them: lists of messages."""
 
 from __future__ import annotations
 

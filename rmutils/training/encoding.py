@@ -1,9 +1,4 @@
-"""Preference pairs become token ids: exactly what the model read and wrote, and its end.
-
-The authors train with TRL 0.24, which ends an answer twice: with the end of the turn that the chat
-template writes, and with the tokenizer's end of text after it. Here an answer has the one end that
-the model itself writes.
-"""
+"""Preference pairs become token ids: exactly what the model read and wrote, and its end."""
 
 from __future__ import annotations
 

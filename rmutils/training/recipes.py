@@ -1,8 +1,4 @@
-"""How a model is trained on preference pairs: the paper's recipe, and ones for small machines.
-
-Each value of the recipe `paper` stands beside the sentence that sets it. Where the paper is silent,
-the value is the one in force in the authors' `3_*` scripts: what they set, and TRL 0.24's defaults.
-"""
+"""How a model is trained on preference pairs: the paper's recipe, and ones for small machines."""
 
 from __future__ import annotations
 

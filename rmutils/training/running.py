@@ -245,8 +245,7 @@ def train_stored(
     command: str = "rmutils train MODEL PAIRS --out FOLDER", named: str | None = None,
     means: Launch | None = None, at_once: int | None = None, label: str | None = None,
 ) -> tuple[LanguageModel, Artifact]:
-    """`train`, but a training that is stored already is read instead; a stopped one goes on.
-    `means`: How the processes share it; None: it takes this one."""
+    """`train`, but a training that is stored already is read instead; a stopped one goes on."""
     def make(folder: Path) -> dict:
         if means:
             lm.check_as_loaded()

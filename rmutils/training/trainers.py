@@ -47,8 +47,7 @@ class _Watched:
                 plugin.mixed_precision_policy, output_dtype=None)
 
     def _run_epoch(self, **epoch) -> None:
-        """Nothing if no step is left: transformers would do one more, after a kill that came while
-        the weights of a training were written that ends within an epoch."""
+        """Nothing if no step is left, where transformers would do one more."""
         if self.state.global_step < self.state.max_steps:
             super()._run_epoch(**epoch)
 
@@ -81,9 +80,7 @@ class WatchedSFT(_Watched, SFTTrainer):
 
 
 class WatchedDPO(_Watched, DPOTrainer):
-    """TRL's DPO on pairs that are token ids already. The reference model's log-probabilities are
-    computed once, before any weight changes, and kept beside the data under a name made from the
-    data and the weights: a training that goes on finds them there."""
+    """TRL's DPO on pairs that are token ids already."""
 
     def _prepare_dataset(self, dataset, *_) -> datasets.Dataset:
         return dataset
@@ -163,8 +160,7 @@ def arguments(recipe: TrainRecipe, folder: Path) -> DPOConfig | SFTConfig:
 
 @contextmanager
 def finite_attention(device: torch.device) -> Iterator[None]:
-    """Keep attention on a GPU to PyTorch's plain kernel: the fused ones can give gradients that are
-    not a number for padded batches in bfloat16. On other devices nothing changes."""
+    """Keep a GPU to PyTorch's plain kernel: fused ones can give NaN gradients in bfloat16."""
     with sdpa_kernel(SDPBackend.MATH) if device.type == "cuda" else nullcontext():
         yield
 

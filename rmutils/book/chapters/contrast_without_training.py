@@ -1,8 +1,4 @@
-"""Does training against a masked model add anything that decoding against it does not?
-
-The runs need the weights of the trainings of `data_and_training.half_learned`. That experiment has
-stored the answers of the trained models themselves, without DeCoRe, to the same questions.
-"""
+"""Does training against a masked model add anything that decoding against it does not?"""
 
 from __future__ import annotations
 
@@ -149,8 +145,7 @@ CONTRASTED = Experiment[ContrastConfig, Artifact](
 
 
 def contrasts(*, compute: Compute = "never") -> Contrasts | None:
-    """Collect the stored runs, and make the missing ones unless `compute="never"`.
-    Result: None if none is stored."""
+    """Collect the stored runs, and make the missing ones unless `compute="never"`."""
     runs = CONTRASTED.collect(compute=compute)
     if not runs.stored:
         return None
@@ -172,9 +167,7 @@ def contrasts(*, compute: Compute = "never") -> Contrasts | None:
 
 
 def compare_needles(needles: pd.DataFrame, pairs=COMPARED) -> pd.DataFrame:
-    """Compare arms model by model: needles found, each arm's mean over its seeds or draws.
-    Columns: `model`, `arm`, `base`, `effect`, `low`, `high` (95 %, over needles and seeds), `p`
-    (sign flips of needles), `p_holm` (over the models), `needles`, `seeds`."""
+    """Compare arms model by model: needles found, each arm's mean over its seeds or draws."""
     rows = []
     for arm, base in pairs:
         for model, part in needles.groupby("model", sort=False):
@@ -221,8 +214,7 @@ def seconds_per_token(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def verdict(found: pd.DataFrame, plan: Plan) -> str:
-    """Return the plan's word for the primary comparison: training adds `more` or `less` than
-    decoding, differences above the plan's size are `excluded`, or it is `undecided`."""
+    """Return the plan's word for the comparison: `more`, `less`, `excluded` or `undecided`."""
     primary = found[(found["arm"] == RETMASK) & (found["base"] == DECORE)
                     & found["model"].isin(plan.content["models"])]
     size = plan.content["smallest_effect"]["share_of_needles"]
@@ -237,8 +229,7 @@ def verdict(found: pd.DataFrame, plan: Plan) -> str:
 
 
 def task_changes(tasks: pd.DataFrame) -> pd.DataFrame:
-    """Compare arms on the tasks off the floor, mean over data sets, in points; over data sets.
-    Columns: `model`, `arm`, `base`, `effect`, `low`, `high`, `datasets`."""
+    """Compare arms on the tasks off the floor, mean over data sets, in points; over data sets."""
     rows = []
     for model, part in tasks.groupby("model", sort=False):
         means = part.groupby(["dataset", "arm"])["score"].mean().unstack("arm")

@@ -1,8 +1,4 @@
-"""Counts behind appendix H: how often a masked model loses a name, a format or its reasoning.
-
-The appendix shows one prompt of each kind with the responses of three models: whole, without its
-retrieval heads, without as many others. Here the same three answer many prompts.
-"""
+"""Counts behind appendix H: how often a masked model loses a name, a format or its reasoning."""
 
 from __future__ import annotations
 
@@ -47,8 +43,7 @@ Masks = Mapping[str, Sequence[Sequence[Head]]]
 
 
 class FailureConfig(Config):
-    """Which heads are masked and what is asked. The paper counts nothing here: the sizes are ours.
-    """
+    """Which heads are masked and what is asked."""
 
     lengths: tuple[int, ...] = (256, 512, 768, 1024, 1536, 2048, 3072, 4096)
     """Detection that tells the retrieval heads: prompt lengths in tokens."""
@@ -87,10 +82,7 @@ class FailureConfig(Config):
 def failure_modes(
     lm: LanguageModel, masks: Masks, config: FailureConfig, journals: Path | None = None
 ) -> FailureModes:
-    """Ask each masked model, and the whole one beside `retrieval`, and check what they say.
-    Responses are greedy, so that nothing but the heads differs. Where the model can think, it does
-    for reasoning chains and for nothing else.
-    `config`: Only `prompts`, `seed`, `max_new_tokens` and `kinds` are of use here."""
+    """Ask each masked model, and the whole one beside `retrieval`, and check what they say."""
     prompts = failure_prompts(config.prompts, config.seed, lm.corpus)
     backend, tables = Transformers(lm), []
     whole = {WHOLE: [()]} if "retrieval" in masks else {}
@@ -113,9 +105,7 @@ def failure_modes(
 def failure_modes_stored(
     name: str, config: FailureConfig = FailureConfig(), *, compute: Compute = "auto"
 ) -> tuple[FailureModes, Artifact]:
-    """`failure_modes` of a model by its name or folder, but stored responses are read instead.
-    Responses are kept, not what came out of them: they are checked when they are read. The
-    detection of `config.grid` is looked up likewise, and run if it is not stored."""
+    """`failure_modes` of a model by its name or folder, but stored responses are read instead."""
     scores, _ = detect_stored(name, config.grid, compute="never" if compute == "never" else "auto")
     masks, prompts = config.masks(scores), failure_prompts(config.prompts, config.seed,
                                                            corpus_of(name))
@@ -162,9 +152,7 @@ class FailureModes:
         return FailureModes(self.prompts, pd.concat([self.table, other.table], ignore_index=True))
 
     def shares(self, result: str | None = None, by: str = "kind") -> pd.DataFrame:
-        """Share of each masked model's responses that pass, or have another outcome.
-        Result: The column `by`, `masked`, `prompts`, `value`, `low`, `high` (95 % bootstrap over
-        prompts and over draws of heads)."""
+        """Share of each masked model's responses that pass, or have another outcome."""
         counted = self.table["outcome"] == result if result else self.table["passed"]
         rows = []
         for (group, masked), part in self.table.assign(counted=counted).groupby(
@@ -180,9 +168,7 @@ class FailureModes:
             for kind, results in OUTCOMES.items() for result in results], ignore_index=True)
 
     def losses(self) -> pd.DataFrame:
-        """Paired differences in the share that passes: `more` less `less`, the same prompts.
-        Columns: `kind`, `more`, `less` (what is masked), `value`, `low`, `high`. Layer-matched
-        masks come last, if there are any."""
+        """Paired differences in the share that passes: `more` less `less`, the same prompts."""
         compared = [(WHOLE, "retrieval"), (WHOLE, "non-retrieval"), ("non-retrieval", "retrieval"),
                     (WHOLE, MATCHED), (MATCHED, "retrieval")]
         rows = []
@@ -201,8 +187,7 @@ class FailureModes:
                             ).groupby("kind", sort=False)["passed"].mean()
 
     def example(self, kind: str, masked: str) -> int | None:
-        """The first prompt, in the order of the seed, that the whole model passes and the masked
-        one (its first draw) does not; None if there is none."""
+        """The first prompt that the whole model passes and the masked one does not, or None."""
         first = self.table.query("kind == @kind and draw == 0")
         passed = first.pivot(index="prompt", columns="masked", values="passed")
         found = passed.index[passed[WHOLE] & ~passed[masked]]
@@ -282,8 +267,7 @@ def _lost(model: str, kind: str, more: str, less: str) -> Effect:
 
 
 def failure_blind_spot(modes: FailureModes, kind: str) -> str:
-    """Why responses of this kind could not have shown it: the prompt itself passes, or the whole
-    model's responses pass as often on other prompts."""
+    """Why responses of this kind could not have shown it."""
     own = modes.table.query("kind == @kind and masked == @WHOLE")
     right, prompts = OUTCOMES[kind][0], [modes.prompts[i] for i in own["prompt"]]
     echoed = np.mean([outcome(prompt, prompt.text) == right for prompt in prompts])

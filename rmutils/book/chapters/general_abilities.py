@@ -47,9 +47,7 @@ ALL = "mean of the tasks"
 
 
 def ability_table(samples: pd.DataFrame) -> pd.DataFrame:
-    """Mean scores. Unscored samples (NaN) are left out and counted.
-    `samples`: `task`, `sample`, `score`. Result: `task`, `samples` (scored ones), `unscored`,
-    `value`, `low`, `high` (95 % bootstrap over samples; NaN if none is scored)."""
+    """Mean scores; unscored samples (NaN) are left out and counted."""
     rows = []
     for name, part in samples.groupby("task", sort=False):
         scores = part["score"].dropna()
@@ -60,8 +58,7 @@ def ability_table(samples: pd.DataFrame) -> pd.DataFrame:
 
 
 def means_by_strategy(samples: pd.DataFrame) -> pd.DataFrame:
-    """Mean score of each task under each strategy, with intervals over samples and seeds.
-    Columns: `strategy`, `task`, `seeds`, `value`, `low`, `high`."""
+    """Mean score of each task under each strategy, with intervals over samples and seeds."""
     rows = []
     for (strategy, task), part in samples.groupby(["strategy", "task"], sort=False):
         scores = part.pivot(index="sample", columns="seed", values="score").dropna().to_numpy()
@@ -71,16 +68,13 @@ def means_by_strategy(samples: pd.DataFrame) -> pd.DataFrame:
 
 
 def at_a_constant(samples: pd.DataFrame, constant: Mapping[str, float]) -> list[str]:
-    """List the tasks in which a model is not surely above a constant answer before training.
-    `constant`: Task -> what a constant answer gets, in points."""
+    """List the tasks in which a model is not surely above a constant answer before training."""
     before = means_by_strategy(samples[samples["strategy"] == BEFORE])
     return [row.task for row in before.itertuples() if row.low <= constant[row.task]]
 
 
 def changes(samples: pd.DataFrame, base: str) -> pd.DataFrame:
-    """Changes of each task, and of their plain mean, under each strategy.
-    Columns: `task` and the columns of `rmutils.stats.compare`; its `p_holm` is corrected over
-    strategies and tasks, and over strategies for the mean of the tasks."""
+    """Changes of each task, and of their plain mean, under each strategy."""
     per_task = pd.concat([compare(part, base, bounds=MORE_POINTS).assign(task=task)
                           for task, part in samples.groupby("task", sort=False)])
     per_task["p_holm"] = holm(per_task["p"])
@@ -127,9 +121,7 @@ def stored_abilities(model: str) -> Abilities:
 
 
 def evaluate_trainings(model: str, workers: int = 1) -> Abilities:
-    """All planned results of a model: what is not stored is computed, by so many processes. Models
-    whose runs are stored (`rmutils retmask`) but whose weights are not are trained again from their
-    stored pairs."""
+    """All planned results of a model: what is not stored is computed, by so many processes."""
     def evaluate(run: RetMaskRun | None, config: GeneralConfig) -> Result:
         try:
             return _evaluate(model, run, config, "never")
@@ -182,10 +174,7 @@ def _collect(
 
 
 def general_scores_of(model: str) -> tuple[pd.DataFrame, tuple[str, ...]]:
-    """Scores on tasks without long contexts, before and after RetMask, for all planned seeds.
-    Columns: `strategy` (`before` or `retmask`), `seed`, and the columns of
-    `rmutils.evaluation.abilities.evaluate_abilities.General.samples`; names of the stored
-    results."""
+    """Scores on tasks without long contexts, before and after RetMask, for all planned seeds."""
     config, tables, names = planned_abilities(model), [], []
     trained = [(RETMASK, run.artifact.manifest["config"]["seed"], run.training)
                for run in trainings(model, RETMASK)]
@@ -203,8 +192,7 @@ def general_scores_of(model: str) -> tuple[pd.DataFrame, tuple[str, ...]]:
 
 @quantity("RetMask changes the mean score of {model} on short tasks by {effect} points")
 def general_change(model: str) -> Effect:
-    """Score after RetMask minus that before it, plain mean of the tasks without long contexts. The
-    claim is that little is lost, so tasks at the ceiling count."""
+    """Score after RetMask minus that before it, plain mean of the tasks without long contexts."""
     if model in TRAINED:
         return _general_change_of_larger(model)
     table, names = general_scores_of(model)

@@ -1,9 +1,4 @@
-"""Figures that answer questions: the data that a figure's view in the book works on.
-
-A figure of the book is a picture. Where it helps, the cell after it gives the picture's data to the
-page, as JSON. On a screen, scripts of the book (`book/_static/figures`) make a view of them that is
-used with mouse, finger or keys; on paper and without scripts there is the picture.
-"""
+"""Figures that answer questions: the data that a figure's view in the book works on."""
 
 from __future__ import annotations
 
@@ -35,9 +30,7 @@ FAINTEST = 0.002  # a lower weight of attention is not carried into the page
 
 
 def embed(view: str, data: Mapping[str, Any]) -> HTML:
-    """Data for a view of the figure above. Text of any kind may be in the data: nothing of it can
-    end the element or begin another.
-    `data`: Fit for JSON; no NaN."""
+    """Data for a view of the figure above."""
     text = json.dumps({"view": view, **data}, allow_nan=False, separators=(",", ":"))
     for sign in "<>&":
         text = text.replace(sign, f"\\u{ord(sign):04x}")
@@ -45,9 +38,7 @@ def embed(view: str, data: Mapping[str, Any]) -> HTML:
 
 
 def head_map(scores: HeadScores, tau: float, *, cards: bool = False) -> HTML:
-    """Data for the view of `figures.head_figures.head_map`: scores, and a slider for tau. `reach`
-    says for each step of the slider how many heads reach it, with a 95 % interval. With `cards`,
-    the view links to the card of each head."""
+    """Data for the view of `figures.head_figures.head_map`: scores, and a slider for tau."""
     highest = max(scores.mean.max(), tau)
     colours = mpl.colormaps[SEQUENTIAL]
     taus = np.arange(STEPS + 1) / STEPS

@@ -74,9 +74,7 @@ def ranking(scores: HeadScores, key_heads: int) -> list[KeyHead]:
 def conditions_of(
     rankings: dict[str, list[KeyHead]], shape: tuple[int, int], config: MemoryConfig, needle: int
 ) -> list[tuple[str, str, float, list[KeyHead]]]:
-    """Return score, policy, share and key heads of each condition for a needle. Controls have none
-    of the key heads that they are compared with; where too few others are left, there is no
-    control."""
+    """Return score, policy, share and key heads of each condition for a needle."""
     rows: list[tuple[str, str, float, list[KeyHead]]] = [
         ("", WHOLE, 1.0, [*next(iter(rankings.values()))]), ("", NONE, 0.0, [])]
     total = shape[0] * shape[1]
@@ -97,9 +95,7 @@ def conditions_of(
 def memory_needles(
     lm: LanguageModel, config: MemoryConfig, *, journal: Path | None = None
 ) -> pd.DataFrame:
-    """Ask for needles under every condition; a stopped run goes on case by case.
-    Columns: `score`, `policy`, `share` (of the key heads), `length`, `needle`, `success`, `kept`
-    (bytes of the cache after the answer, as a share of a full one), `response`."""
+    """Ask for needles under every condition; a stopped run goes on case by case."""
     key_heads = lm.model.config.num_key_value_heads
     rankings = {name: ranking(
         detect_stored(lm, config.detect.changed({"score": name}))[0], key_heads)
@@ -203,8 +199,7 @@ def stored(first: bool = False) -> dict[str, tuple[pd.DataFrame, Artifact]]:
 
 
 def needles_kept(answers: pd.DataFrame) -> pd.DataFrame:
-    """Return `policy`, `share`, `value`, `low`, `high` (needles found, 95 % over needles), `kept`
-    (mean share of the cache's bytes) of each condition."""
+    """Return the needles found and the share of bytes kept, by condition."""
     rows = []
     for (_, policy, share), part in answers.groupby(KEY, sort=False):
         found = part.groupby("needle")["success"].mean()
@@ -230,8 +225,7 @@ def primary() -> pd.DataFrame:
 
 
 def memory_figure(results: Mapping[str, pd.DataFrame]) -> Figure:
-    """Draw the needles found by the share of key heads that keep the whole text, models side by
-    side."""
+    """Draw the needles found by the share of key heads that keep the whole text."""
     figure = Figure(figsize=(WIDTH, 3.0), layout="constrained")
     panels = figure.subplots(1, len(results), sharey=True, squeeze=False)[0]
     for axes, (model, answers) in zip(panels, results.items(), strict=True):

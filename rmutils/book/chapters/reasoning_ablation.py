@@ -53,9 +53,7 @@ def reasoning_gain(strategy: str = RETMASK) -> Measured:
 
 
 def by_category() -> tuple[pd.DataFrame, pd.DataFrame, list[str]]:
-    """Compare whole pairs with each shortened kind in each category.
-    Result: all comparisons; those that could show a difference, `p_holm` over these; the categories
-    in which the untrained model could not have moved."""
+    """Compare whole pairs with each shortened kind in each category."""
     table = contrasts(evaluations(), ["category"])
     blind = [category for category, why in pd.Series(
         blind_cells(MODEL, THINKING)).groupby(level=0, sort=False) if why.all()]

@@ -1,9 +1,4 @@
-"""Costs as measured by `python -m benchmarks`, beside other ways to do the same.
-
-Times are compared by their geometric means, so that swapping the two ways inverts their ratio.
-Intervals come from the measurements of one run on one machine: they say how much these scatter, not
-how another machine would do.
-"""
+"""Costs as measured by `python -m benchmarks`, beside other ways to do the same."""
 
 from __future__ import annotations
 
@@ -76,8 +71,7 @@ def middle(samples: Sequence[float]) -> tuple[float, float, float]:
 
 
 def ratio(a: Sequence[float], b: Sequence[float]) -> tuple[float, float, float]:
-    """How many times as much `a` is as `b`, by geometric means, with a 95 % interval. Samples are
-    drawn independently of each other. NaN for the interval if one of the two is single."""
+    """How many times as much `a` is as `b`, by geometric means, with a 95 % interval."""
     return interval_of(np.exp(draws(np.log(a), seed=1) - draws(np.log(b), seed=2)))
 
 
@@ -90,8 +84,7 @@ _LINE = ["line", "x", *VALUE]
 
 
 def by_length(found: Benchmark, what: str = "seconds") -> pd.DataFrame:
-    """Seconds per case (`seconds`, or `prefill` or `decode` alone) of each way at each length.
-    Columns: `line` (the way), `x` (tokens of the prompt), `value`, `low`, `high`."""
+    """Seconds per case (`seconds`, or `prefill` or `decode` alone) of each way at each length."""
     rows = []
     for row in found.rows:
         if "failed" not in row and "prefill" in row:
@@ -102,9 +95,7 @@ def by_length(found: Benchmark, what: str = "seconds") -> pd.DataFrame:
 
 
 def differences(found: Benchmark) -> pd.DataFrame:
-    """Check that each way says and counts what the reference does.
-    Columns: `way`, `length`, `failed` (why, or None), `answers` (how many differ), `heads` (how
-    many copy another number of needle tokens; NaN where heads are not looked at)."""
+    """Check that each way says and counts what the reference does."""
     known = {row["length"]: row for row in found.find(way=REFERENCE)}
     rows = []
     for row in (r for r in found.rows if r["way"] != REFERENCE and r["length"] in known):
@@ -122,16 +113,14 @@ def differences(found: Benchmark) -> pd.DataFrame:
 
 
 def memory(found: Benchmark) -> pd.DataFrame:
-    """MiB at the peak beyond what the process held before, which is the model and its libraries.
-    Columns as of `by_length`; one measurement each, so without intervals."""
+    """MiB at the peak beyond what the process held before, which is the model and its libraries."""
     rows = [{"line": row["way"], "x": row["length"], "value": row["peak_mib"] - row["base_mib"],
              "low": np.nan, "high": np.nan} for row in found.find() if "peak_mib" in row]
     return pd.DataFrame(rows, columns=_LINE)
 
 
 def costs_at(found: Benchmark, length: int) -> pd.DataFrame:
-    """Seconds per case at one length, and how many times as long as here: `way`, `quantity`,
-    `value`, `low`, `high`."""
+    """Seconds per case at one length, and how many times as long as here."""
     ours = found.find(way=OURS, length=length)
     rows = []
     for row in found.find(length=length):
@@ -167,8 +156,7 @@ def against_witness(found: Benchmark) -> pd.DataFrame:
 
 
 def in_half_the_memory(found: Benchmark) -> pd.DataFrame:
-    """Return a row for each model of the benchmark `precision`, with the columns of its table:
-    what a detection takes, and how many heads have a score of 0.1 or more."""
+    """Return a row for each model of the benchmark `precision`."""
     rows = []
     for whole, half in zip(found.find(dtype="float32"), found.find(dtype="bfloat16"), strict=True):
         scores = [np.asarray(row["scores"]) for row in (whole, half)]
@@ -185,11 +173,7 @@ def in_half_the_memory(found: Benchmark) -> pd.DataFrame:
 
 
 def floor(found: Benchmark) -> pd.DataFrame:
-    """Return a case's seconds if reading its prompt were matrix products at the machine's rate.
-    Plain reading is the prefill of the reference, which looks at no head.
-    Columns: `way`, `length`, `operations` of a prefill, `floor` (seconds), `share` (of the way's
-    seconds that the floor is; above 1 where cases share what they read) and `times` (the way's
-    seconds over those of plain reading), the last two with their intervals."""
+    """Return a case's seconds if reading its prompt were matrix products at the machine's rate."""
     rate = middle(found.find(way="matrix products")[0]["rates"])[0]
     rows = []
     for plain in found.find(way=REFERENCE):
@@ -206,8 +190,7 @@ def floor(found: Benchmark) -> pd.DataFrame:
 
 
 def growth(found: Benchmark, by: str) -> pd.DataFrame:
-    """Seconds per case by `cases` that share a text, or of the decoding by `heads` of a layer.
-    Columns as of `by_length`."""
+    """Seconds per case by `cases` that share a text, or of the decoding by `heads` of a layer."""
     rows = [{"line": row["way"], "x": row["count"], **dict(zip(VALUE, middle(
         seconds_of(row) if by == "cases" else row["decode"]), strict=True))}
         for row in found.find(by=by)]
@@ -215,10 +198,7 @@ def growth(found: Benchmark, by: str) -> pd.DataFrame:
 
 
 def grid_shares(found: Benchmark) -> pd.DataFrame:
-    """The measured shares of the grid.
-    Columns: `needle`, `cases`, `sampled` (cases that the two-phase algorithm ran), `ours` and
-    `reference` (seconds of all cases of the share; those of the reference are the mean of each
-    length times its cases), `ratio`."""
+    """The measured shares of the grid."""
     return pd.DataFrame(_shares(found), columns=[
         "needle", "cases", "sampled", "ours", "reference", "ratio"])
 
@@ -237,9 +217,7 @@ def _shares(found: Benchmark) -> Iterator[dict]:
 
 
 def sample_times(found: Benchmark) -> pd.DataFrame:
-    """Return how many times as much processor time per case as ours each way takes. Geometric means
-    over blocks of one length and needle; reading alone is the two-phase prefill.
-    Columns: `way`, `value`, `low`, `high`."""
+    """Return how many times as much processor time per case as ours each way takes."""
     wide = pd.DataFrame(found.rows)
     wide["each"] = wide["cpu_seconds"] / wide["cases"]
     each = wide.pivot(index=["length", "needle"], columns="way", values="each")
@@ -256,8 +234,7 @@ GRID, LONGEST, SAMPLE, STEPS = (
 
 
 def times_of_ours() -> pd.DataFrame:
-    """Return how many times as long as ours other ways take, of all that is stored.
-    Columns: `group` (what is timed), `way`, `value`, `low`, `high`."""
+    """Return how many times as long as ours other ways take, of all that is stored."""
     detection, training = load("detection"), load("training")
     costs = costs_at(detection, max(detection.settings["lengths"]))
     rows = [(GRID, REFERENCE, middle(grid_shares(load("grid"))["ratio"]))]
@@ -279,8 +256,7 @@ def times_of_ours() -> pd.DataFrame:
 
 
 def reading_growth(found: Benchmark) -> tuple[float, float, float]:
-    """Return by how many times more a case's time grows, from the shortest text to the longest,
-    than that of plain reading; with a 95 % interval."""
+    """Return how much faster a case's time grows with length than that of plain reading."""
     parts = []
     for length in (max(found.settings["lengths"]), min(found.settings["lengths"])):
         parts += [seconds_of(found.find(way=OURS, length=length)[0]),
@@ -291,8 +267,7 @@ def reading_growth(found: Benchmark) -> tuple[float, float, float]:
 
 
 def more_memory(found: Benchmark) -> pd.DataFrame:
-    """Return the peak of the whole process beside plain generation: `length`, `ours`, `plain`
-    (MiB), `more` (a share)."""
+    """Return the peak memory of the whole process beside plain generation."""
     rows = []
     for length in found.settings["lengths"]:
         ours, plain = (found.find(way=way, length=length)[0]["peak_mib"] for way in (OURS, PLAIN))
@@ -301,8 +276,7 @@ def more_memory(found: Benchmark) -> pd.DataFrame:
 
 
 def goals() -> pd.DataFrame:
-    """Return the goals that were set before measuring, and what came out.
-    Columns: `goal`, `least`, `most` (NaN: no such bound), `value`, `low`, `high`, `reached`."""
+    """Return the goals that were set before measuring, and what came out."""
     found, detection = times_of_ours().set_index(["group", "way"]), load("detection")
     start = next(iter(load("imports").find(way="rmutils --help")))["seconds"]
     nan = np.nan
@@ -329,8 +303,7 @@ def _length(case: str) -> int:
 
 
 def against_first(rows: list[dict], what: str = "seconds") -> pd.DataFrame:
-    """Samples of each way, and how many times as much they are as those of the first row's way.
-    Columns: `way`, `quantity`, `value`, `low`, `high`."""
+    """Samples of each way, and how many times as much they are as those of the first row's way."""
     first = rows[0]
     times = f"{what}, times those of {first['way']}"
     found = [(row["way"], what, middle(row[what])) for row in rows]

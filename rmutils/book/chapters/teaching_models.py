@@ -45,10 +45,7 @@ class AblationConfig(Config):
 def ablate(
     lm: LanguageModel, scores: HeadScores, config: AblationConfig, *, journal: Path | None = None
 ) -> pd.DataFrame:
-    """Ask for the same needles of the whole model, without each head, and without sets of others.
-    Columns: `heads` (as `3.7`, several with a blank between, none for the whole model), `draw` (of
-    a set, else -1), `score` (the highest retrieval score among them), `needle`, `length`, `depth`,
-    `success`."""
+    """Ask for the same needles of the whole model, without each head, and without sets."""
     layers, heads = lm.shape
     plan: dict[str, tuple[int, list[Head]]] = {"": (-1, [])}
     plan |= {f"{i}.{j}": (-1, [(i, j)]) for i in range(layers) for j in range(heads)}
@@ -73,8 +70,7 @@ def ablate(
 def ablate_stored(
     model: str, config: AblationConfig = AblationConfig(), *, compute: Compute = "auto"
 ) -> tuple[pd.DataFrame, Artifact]:
-    """`ablate` of a model by its name, but a stored result is read instead, and a stopped run goes
-    on."""
+    """`ablate` of a model by its name, but a stored result is read instead."""
 
     ref = ModelRef(model)
 
@@ -91,9 +87,7 @@ def ablate_stored(
 
 
 def losses(cases: pd.DataFrame) -> tuple[pd.DataFrame, np.ndarray]:
-    """Needles lost by each masking, as a share of all.
-    Result: A row per masking: `heads`, `draw`, `score`, `loss`, `low`, `high` (95 %, over needles);
-    and the losses followed by draws of them, (1 + resamples, maskings), in the same order."""
+    """Needles lost by each masking, as a share of all."""
     order = cases["heads"].drop_duplicates()
     found = cases.pivot_table(index=["needle", "length", "depth"], columns="heads",
                               values="success", aggfunc="first").astype(float)[order]
@@ -105,11 +99,7 @@ def losses(cases: pd.DataFrame) -> tuple[pd.DataFrame, np.ndarray]:
 
 
 def together(cases: pd.DataFrame) -> pd.DataFrame:
-    """Loss of heads masked together, and the sum of what is lost by each of them alone. If both
-    agree, the loss is made of many small ones; if more is lost together, the heads can replace one
-    another.
-    Result: Rows `together` and `sum of each alone`; columns `value`, `low`, `high`: the mean over
-    the sets with its 95 % interval."""
+    """Loss of heads masked together, and the sum of what is lost by each of them alone."""
     table, drawn = losses(cases)
     place = {name: i for i, name in enumerate(table["heads"])}
     sets = table.index[table["draw"] >= 0]

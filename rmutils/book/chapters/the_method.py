@@ -42,11 +42,7 @@ def train_on_one_pair(
     lm: LanguageModel, encoded: Mapping[str, list[list[int]]], *, steps: int, learning_rate: float,
     beta: float,
 ) -> pd.DataFrame:
-    """Take a few plain gradient steps of Equation 5 on the first pair, with a copy of the model.
-    `encoded`: `prompt_ids`, `chosen_ids`, `rejected_ids`, as from
-    `rmutils.training.encoding.encode`.
-    Result: A row per step, 0 being the model before training: `chosen` and `rejected`, the
-    log-probabilities of both answers in nats; `margin`, the argument of the sigmoid; `loss`."""
+    """Take a few plain gradient steps of Equation 5 on the first pair, with a copy of the model."""
     prompt, chosen, rejected = (encoded[f"{name}_ids"][0] for name in (
         "prompt", "chosen", "rejected"))
     model = deepcopy(lm.model).requires_grad_(True)
@@ -136,8 +132,7 @@ def _arrow(axes: Axes, start: tuple[float, float], end: tuple[float, float]) -> 
 
 def attention_over_haystack(case: NiahCase, rows: np.ndarray, prompt: Sequence[str],
                             written: Sequence[str]) -> Figure:
-    """Draw one head's attention while it answers: over the whole prompt, and close to the needle.
-    `rows`: (T, tokens seen): a row of attention for each token of the answer."""
+    """Draw one head's attention while it answers: over the whole prompt, and at the needle."""
     start, end = case.needle_span
     first, last = max(0, start - AROUND), min(len(prompt), end + AROUND)
     figure = Figure(figsize=(WIDTH, 1.7 + 0.21 * len(written)), layout="constrained")
@@ -169,8 +164,7 @@ def attention_over_haystack(case: NiahCase, rows: np.ndarray, prompt: Sequence[s
 
 
 def loss_by_margin(steps: pd.DataFrame) -> Figure:
-    """Draw the loss of Equation 5 as a function of the margin, and the steps of one training on it.
-    """
+    """Draw the loss of Equation 5 as a function of the margin, and the steps of one training."""
     figure = Figure(figsize=(WIDTH, 3.0), layout="constrained")
     curve, answers = figure.subplots(1, 2)
     last = max(1.0, 1.25 * float(steps["margin"].max()))

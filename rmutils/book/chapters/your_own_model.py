@@ -1,11 +1,4 @@
-"""Any checkpoint through what the book does with its own models: detection, sparsity, masking, and
-the gain of RetMask as its sparsity foretells it (section 5.2).
-
-"RetMask's effectiveness correlates with the sparsity of the retrieval score distribution", says the
-paper. If so, models on which the gain is known predict that on another: gain = a + b x sparsity,
-by least squares, with the interval in which one more model of their kind is expected. When such a
-line is no forecast was fixed before any was drawn: see `conditions`.
-"""
+"""Any checkpoint through the book's measurements, and RetMask's gain predicted from sparsity."""
 
 from __future__ import annotations
 
@@ -88,8 +81,7 @@ def conditions(line: Line, sparsity: float) -> dict[str, bool]:
 
 
 class OwnModelConfig(Config):
-    """The measurements of a model. Those that its window or its number of heads has no room for are
-    left out: see `fitted`."""
+    """The measurements of a model."""
 
     detect: DetectConfig = DETECTION
     """Section 4.1 has 20 lengths up to 5K and 10 depths; two and five are minutes instead of hours.
@@ -139,8 +131,7 @@ def examine(
 
 
 def curves(own: OwnModel) -> dict[str, pd.DataFrame]:
-    """The cost of masking: a curve (see `masking_sweep.sweet_spot.curve`) for needles found,
-    next words and repetition; none without a sweep."""
+    """The cost of masking: a curve for needles found, next words and repetition."""
     if own.sweep is None:
         return {}
     shares = along.share_curves(own.sweep)
@@ -149,8 +140,7 @@ def curves(own: OwnModel) -> dict[str, pd.DataFrame]:
 
 
 def fitted(config: OwnModelConfig, lm: LanguageModel) -> OwnModelConfig:
-    """Without lengths that the window has no room for, and counts that are above the number of
-    heads."""
+    """Without lengths that the window, and counts that the model, has no room for."""
     room = lm.window - config.detect.max_new_tokens
     lengths = [length for length in config.detect.lengths if length <= room]
     if not lengths:

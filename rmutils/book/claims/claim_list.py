@@ -1,10 +1,4 @@
-"""The paper's claims: where each is made, what decides it here, and the verdict on it.
-
-`data/paper/claims.yml` says of every claim of the abstract, the introduction and sections 4 and 5,
-and of those of appendices B and H, which measured quantities decide it. Sentences that describe the
-method, and neither can nor need be measured, are not claims. The rule of the verdicts is in
-`rmutils.book.verdicts`, the quantities are in the chapters' modules that are imported here.
-"""
+"""The paper's claims: where each is made, what decides it here, and the verdict on it."""
 
 from __future__ import annotations
 
@@ -109,9 +103,7 @@ class Claim(Config):
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a claim, and its effect; None if its result is not stored, as `note` says.
-    `sentence` says the effect with units, `scale` times as large; `{effect}` stands for the
-    number."""
+    """A part of a claim, and its effect; None if its result is not stored, as `note` says."""
 
     measure: Measure
     of: tuple[str | int, ...]
@@ -146,8 +138,7 @@ class Judged:
 
     @property
     def telling(self) -> Part | None:
-        """The part that says most: of those with the verdict of the claim the one with the smallest
-        p, else the one with the smallest p of all; the first where none has a p."""
+        """The part that says most: with the claim's verdict, the smallest p."""
         like = {SHOWN: (SHOWN, REACHED), REACHED: (REACHED,), SMALLER: (SMALLER,),
                 AGAINST: (AGAINST,), EXCLUDED: (EXCLUDED,), UNDECIDED: (UNDECIDED, EXCLUDED),
                 BLIND: (BLIND,)}.get(self.verdict, THERE)
@@ -236,8 +227,7 @@ def _answered(parts: Sequence[Part]) -> Iterator[Part]:
 
 
 def claim_table(judged: Sequence[Judged]) -> pd.DataFrame:
-    """A row per claim: `id`; `source`, `place`, `as_printed` where it is made first; `also`, the
-    other places; `test`, `verdict`, `words` (the verdict with the number of parts), `note`."""
+    """A row per claim: places, verdict in words, note."""
     return pd.DataFrame([{
         "id": j.claim.id, "source": j.claim.said[0].source, "place": j.claim.said[0].place,
         "as_printed": j.claim.said[0].as_printed,
@@ -247,14 +237,7 @@ def claim_table(judged: Sequence[Judged]) -> pd.DataFrame:
 
 
 def part_table(judged: Sequence[Judged]) -> pd.DataFrame:
-    """A row per part of a claim whose result is stored.
-    Columns: `id`, `quantity`, `of`, `claimed`, `claimed_in_units` (of the sentence), `value`,
-    `low`, `high` (95 %), `unit`, `clusters`, `p` (of the direction, corrected; NaN if the part has
-    no say), `verdict`, `decides` (False: only shown beside), `telling` (True for the part that says
-    most), `size_excluded`, `smallest` (the smallest difference from a bound that would likely have
-    been detected), `over` (what it is an average of, and other things to know), `blocked` (why it
-    has no say), `sentence` (with `{effect}` for the number), `scale` (to the units of the
-    sentence), `artifacts`."""
+    """A row per part of a claim whose result is stored."""
     rows = [{"id": j.claim.id, "quantity": part.measure.quantity,
              "of": ", ".join(map(str, part.of)), "claimed": part.measure.words,
              "claimed_in_units": part.measure.words_in_units(part.scale),

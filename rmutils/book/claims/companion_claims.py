@@ -22,8 +22,7 @@ MODELS = (("qwen", "qwen3"), ("llama", "llama"), ("olmo", "olmo3"))
 
 
 def companion_claims() -> pd.DataFrame:
-    """Compare claims of the companion texts with what is stored; nothing is computed.
-    Columns: `text`, `place`, `claim` (translated), `page`, `here`."""
+    """Compare claims of the companion texts with what is stored; nothing is computed."""
     rows = [(MS_POE, *row) for row in _ms_poe()]
     rows += [(SHARE_SELECT, *row) for row in _share_select()]
     rows += [(OLMO3, *row) for row in _olmo3()]

@@ -1,9 +1,4 @@
-"""By how much a setting that is chosen by an evaluation is flattered by it.
-
-The paper chooses its threshold by HELMET and reports HELMET. The plan `left_tables` simulates that:
-seeds of one strategy stand for settings that do not differ, the best by half of the texts is
-chosen, and the other half tells what the choice is worth.
-"""
+"""By how much a setting that is chosen by an evaluation is flattered by it."""
 
 from __future__ import annotations
 
@@ -21,11 +16,7 @@ Array = npt.NDArray[np.float64]
 
 
 def flattery(samples: pd.DataFrame, sizes: Sequence[int], halves: int) -> pd.DataFrame:
-    """Choose the best of some settings by half of the texts, again and again.
-    `samples`: `seed` (the setting), and the columns of `samples_of`.
-    Columns: `settings` (how many), `shown` (points of the chosen one above the mean of its rivals,
-    on the texts that chose it), `real` (the same on the other texts), `flattery` (the
-    difference)."""
+    """Choose the best of some settings by half of the texts, again and again."""
     texts = samples.assign(dataset=samples["cluster"].str.rpartition(" ")[0])
     table = texts.groupby(["stratum", "dataset", "length", "cluster", "seed"], sort=False)[
         "score"].agg(["sum", "count"]).unstack("seed")

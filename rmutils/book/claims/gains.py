@@ -1,9 +1,4 @@
-"""Statements of section 5.3 about the gain in retrieval scores, and what follows from its numbers.
-
-Table 6 once more: each gain, with what rounding and chance may have added to it.
-
-The paper's own points of gain against sparsity (section 5.2), as far as it has published them.
-"""
+"""Section 5.3 on the gain in retrieval scores, Table 6 and sparsity, as far as printed."""
 
 from __future__ import annotations
 
@@ -28,13 +23,7 @@ ONE = Printed.exact(1)
 
 
 def score_gains() -> pd.DataFrame:
-    """The gain of the mean score of Llama 3.1, shared out between masked and other heads. The
-    section gives gains, but not what the masked heads had before. That is taken from the authors'
-    published scores: the same number of their highest heads as were masked.
-    Columns: `quantity`, `value`, `low`, `high` (the range that the printed digits leave open),
-    `source`. The gain of the mean from both groups weights the gains of masked and other heads;
-    shares are of what is added up over all heads; relative gains are shares of what was there
-    before."""
+    """The gain of the mean score of Llama 3.1, shared out between masked and other heads."""
     rows = [(name, *map(float, (n.value, n.low, n.high)), source)
             for name, n, source in _quantities("Llama-3.1-8B-Instruct")]
     return pd.DataFrame(rows, columns=["quantity", "value", "low", "high", "source"])
@@ -68,15 +57,7 @@ TABLE = 6
 
 
 def general_gains(source: str = "en") -> pd.DataFrame:
-    """Changes by RetMask in the paper's benchmarks, in points of 0 to 100. The table has no
-    intervals. As a yardstick, `chance` is half a 95 % interval of the gain under the assumption
-    that each question is a coin of its own that falls right with the printed share, before and
-    after independently of one another. The same questions were asked both times, which makes chance
-    smaller; a single training, sampled answers or answers that are found differently in a response
-    make it larger.
-    Columns: `model`, `benchmark`, `before`, `after`, `gain`, `low` and `high` (what the printed
-    digits leave open), `questions` and `chance` (missing for MT-Bench, whose marks are no
-    shares)."""
+    """Changes by RetMask in the paper's benchmarks, in points of 0 to 100."""
     cells = {(r["group"], r["column"], r["row"]): Printed.read(r["value"]) * 100
              for r in read_records(TABLES)
              if (r["source"], r["table"]) == (source, str(TABLE))}
@@ -103,10 +84,7 @@ GAIN_TABLES = (1, 4)
 
 
 def sparsity_gains(statistic: str = "gini") -> pd.DataFrame:
-    """Sparsity of the published retrieval scores, and the printed gain by RetMask.
-    Columns: `model`, `sparsity`, with `sparsity_low` and `sparsity_high` (over runs; missing where
-    no scores are published), `gain` (mean over the input lengths of Tables 1 and 4, English
-    edition; one training each, so no interval)."""
+    """Sparsity of the published retrieval scores, and the printed gain by RetMask."""
     tables = load_tables()
     rows = tables[(tables["source"] == "en") & tables["table"].isin(GAIN_TABLES)
                   & tables["row"].isin(["Before", "RetMask"])]

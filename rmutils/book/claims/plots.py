@@ -32,11 +32,7 @@ WIDTH, STEP = 240, 7  # width of a row's picture, and the height of an effect in
 
 
 def claim_list(judged: Sequence[Judged]) -> HTML:
-    """Show a row for each claim: the paper's words, the verdict, the effect that says most with its
-    picture, and the page that shows it. `book/_static/filters.js` adds the filters; without it, and
-    on paper, all claims are listed. Each picture has a scale of its own, from the smallest to the
-    largest end of an interval or bound; the upright line is the claimed bound. A paler dot is shown
-    beside those that decide."""
+    """Show a row for each claim: its words, verdict, the effect that says most, and its page."""
     rows = "".join(map(_claim_row, judged))
     head = "".join(f"<th>{name}</th>" for name in (
         "the paper says", "verdict here", "our number", "all effects", "page"))

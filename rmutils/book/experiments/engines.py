@@ -16,11 +16,7 @@ OURS = "transformers"
 
 
 def engines() -> pd.DataFrame:
-    """Return what each stored run of the plan's setting gave.
-    Columns: `engine` (as in the manifest, or `transformers`), `seed`, `pairs`, `chosen` and
-    `rejected` (mean tokens), `found` (share of needles after training), `score` (mean of the masked
-    heads after it), and `same_chosen`, `same_rejected`: share of the answers in both that are equal
-    to those of `transformers` with the same seed (NaN for these)."""
+    """Return what each stored run of the plan's setting gave."""
     runs = {(found.manifest["inputs"].get("engine", OURS), found.manifest["config"]["seed"]): found
             for found in stored(RETMASK.name) if found.shipped and _of_plan(found)}
     pairs = {key: pd.read_parquet(found.path("pairs.parquet")).set_index("id")

@@ -1,8 +1,4 @@
-"""Needles that a model still finds without some of its heads: the highest, and random others.
-
-All maskings of a model share one reading of each prompt (`rmutils.heads.row_masks`), so that many
-random choices cost little more than one.
-"""
+"""Needles that a model still finds without some of its heads: the highest, and random others."""
 
 from __future__ import annotations
 
@@ -98,17 +94,13 @@ def count_at(scores: HeadScores, tau: float) -> int:
 def spared_by_controls(
     top: Collection[Head], reached: Collection[Head], total: int
 ) -> set[Head] | None:
-    """Return the heads that no control of the top heads has: these, and those that reach the
-    threshold if enough others are left of all heads. None if there are too few even so."""
+    """Return the heads that no control of the top heads has; None if there are too few."""
     return next((set(heads) for heads in ([*top, *reached], top)
                  if total - len(set(heads)) >= len(top)), None)
 
 
 def maskings_of(scores: Mapping[str, HeadScores], config: MaskedNeedlesConfig) -> pd.DataFrame:
-    """Return all maskings of a configuration: the table `MaskedNeedles.maskings`. Controls have
-    none of the heads that they are compared with, and none whose copy score reaches `tau`. Where
-    too few others are left in the whole model, the latter are allowed, and where there are too few
-    even so, there is no control."""
+    """Return all maskings of a configuration: the table `MaskedNeedles.maskings`."""
     copy = scores[COPY]
     reached, total = copy.ranking()[: count_at(copy, config.tau)], copy.mean.size
     counts = {*config.counts, *(round(share * total) for share in config.shares),

@@ -1,8 +1,4 @@
-"""What the four real models lose with their heads, by the rules of `data/plans/real_models.yml`.
-
-Tables of answers have a row for each answer, as `experiments.masked_needles.MaskedNeedles`,
-and the column `model` besides.
-"""
+"""What the four real models lose with their heads, by the rules of `data/plans/real_models.yml`."""
 
 from __future__ import annotations
 
@@ -67,9 +63,7 @@ def stored(part: str) -> Stored:
 
 
 def shares_found(answers: pd.DataFrame) -> pd.DataFrame:
-    """Return the share of needles found under each policy and number of masked heads.
-    Columns: `model`, `set`, `length`, `position`, `score`, `policy`, `count`, `value`, `low`,
-    `high` (95 %, over needles and draws), `needles`, `draws`."""
+    """Return the share of needles found under each policy and number of masked heads."""
     rows = []
     for key, part in answers.groupby([*PLACE, "score", "policy", "count"], sort=False):
         table = _by_needle(part)
@@ -86,11 +80,7 @@ def _by_needle(part: pd.DataFrame) -> np.ndarray:
 
 
 def compare_controls(answers: pd.DataFrame, control: str = MATCHED) -> pd.DataFrame:
-    """Compare top heads with as many others, needle by needle.
-    Columns: `model`, `set`, `length`, `position`, `score`, `count`; `whole`, `top`, `control`
-    (shares of needles found), `difference`, `low`, `high` (control minus top heads, 95 % over
-    needles and draws), `p` (sign flips of needles), `draws`, `readable` (the whole model finds a
-    third), `crossed_low`, `crossed_high` (`crossed_interval`, decided after the plan)."""
+    """Compare top heads with as many others, needle by needle."""
     rows = []
     keys = [*PLACE, "score", "count"]
     tops = dict(iter(answers[answers["policy"] == TOP].groupby(keys)))
@@ -108,9 +98,7 @@ def compare_controls(answers: pd.DataFrame, control: str = MATCHED) -> pd.DataFr
 
 
 def decided(table: pd.DataFrame, compared: int) -> pd.DataFrame:
-    """Add `p_holm`, over so many comparisons, and `shown`: 1 shown, -1 against, 0 undecided.
-    Comparisons that are missing, or cannot be read, count as p = 1: no verdict can be lost when
-    they come."""
+    """Add `p_holm`, over so many comparisons, and `shown`: 1 shown, -1 against, 0 undecided."""
     p = table["p"].where(table["readable"], 1.0)
     corrected = holm(p, compared)
     clear = table["readable"] & (corrected < 1 - LEVEL)
@@ -119,8 +107,7 @@ def decided(table: pd.DataFrame, compared: int) -> pd.DataFrame:
 
 
 def primary(answers: pd.DataFrame, plan: Plan, heads: Mapping[str, int]) -> pd.DataFrame:
-    """Apply the plan's rule for masking: at 12 % of the heads, newest position, 1,024 tokens.
-    Result: Rows of `compare_controls`, one for each model, with `p_holm` and `shown`."""
+    """Apply the plan's rule for masking: at 12 % of the heads, newest position, 1,024 tokens."""
     table = compare_controls(by_copy(answers, plan))
     wanted = table["model"].map(lambda model: round(PRIMARY_SHARE * heads[model]))
     return decided(table[table["count"] == wanted].reset_index(drop=True),
@@ -128,16 +115,14 @@ def primary(answers: pd.DataFrame, plan: Plan, heads: Mapping[str, int]) -> pd.D
 
 
 def by_copy(answers: pd.DataFrame, plan: Plan | None = None) -> pd.DataFrame:
-    """Answers of the whole model, and without heads by copy score at the newest position; with a
-    plan, at its length alone."""
+    """Answers of the whole model, and without heads by copy score, at the newest position."""
     rows = answers[(answers["position"] == NEWEST) & answers["score"].isin(["", COPY])]
     return rows if plan is None else rows[
         rows["length"] == plan.content["masking"]["length"]["default"]]
 
 
 def by_score(answers: pd.DataFrame, plan: Plan) -> pd.DataFrame:
-    """Apply the plan's rule for the scores: each against its control, corrected over the scores of
-    a model."""
+    """Apply the plan's rule for the scores: each against its control, Holm over a model."""
     table = compare_controls(answers)
     many = len(plan.content["detection"]["scores"])
     return pd.concat([decided(part.reset_index(drop=True), many)
@@ -152,9 +137,7 @@ def by_set(answers: pd.DataFrame, models: int) -> pd.DataFrame:
 
 
 def compare_scores(answers: pd.DataFrame) -> pd.DataFrame:
-    """Compare the top heads by copy score with those by each other score, on the same needles.
-    Columns: `model`, `length`, `score`, `difference`, `low`, `high` (share of needles found without
-    the heads by the other score, minus that without the heads by copy score), `p`."""
+    """Compare the top heads by copy score with those by each other score, on the same needles."""
     rows = []
     tops = answers[answers["policy"] == TOP]
     for (model, length), part in tops.groupby(["model", "length"], sort=False):
@@ -168,10 +151,7 @@ def compare_scores(answers: pd.DataFrame) -> pd.DataFrame:
 
 
 def halving(answers: pd.DataFrame, heads: Mapping[str, int]) -> pd.DataFrame:
-    """Return how many top heads halve the share of needles that the whole model finds.
-    Columns: `model`, `length`, `whole`, `count` (the smallest number tried without which at most
-    half as many are found, NaN if there is none), `before` (the largest number tried below it),
-    `share` (`count` as a share of all heads)."""
+    """Return how many top heads halve the share of needles that the whole model finds."""
     rows = []
     for (model, length), own in by_copy(answers).groupby(["model", "length"], sort=False):
         whole = own.loc[own["policy"] == WHOLE, "success"].mean()
@@ -185,8 +165,7 @@ def halving(answers: pd.DataFrame, heads: Mapping[str, int]) -> pd.DataFrame:
 
 
 def displaced(results: Mapping[str, MaskedNeedles]) -> pd.DataFrame:
-    """Return how many heads of the same-layer controls come from a neighbouring layer, on average.
-    Columns: `model`, `score`, `count`, `displaced`."""
+    """Return how many heads of the same-layer controls come from a neighbouring layer."""
     parts = [result.maskings[result.maskings["policy"] == MATCHED].groupby(
         ["score", "count"], sort=False)["displaced"].mean().reset_index().assign(model=model)
         for model, result in results.items()]
@@ -201,8 +180,7 @@ def common_heads(rankings: Mapping[str, Sequence], count: int, base: str) -> dic
 
 @cache
 def common_by_set(model: str) -> dict[str, int]:
-    """Return how many of the top 5 % of the heads by each set are among those by `facts-literal`.
-    """
+    """Return how many of the top 5 % of the heads by each set are top by `facts-literal`."""
     grids = real_models.kind_detections(real_models.real_models())
     del grids[real_models.JAPANESE]
     found = real_models.detections_stored(model, grids.values(), compute="never")

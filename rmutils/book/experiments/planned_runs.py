@@ -1,10 +1,4 @@
-"""The runs that the book's chapters show, fixed before any of them was looked at.
-
-A run of 200 instructions on `tiny-llama`, with the same recipe, had been seen by then; its results
-changed nothing. Some experiments begin with a snapshot of a model's own training, at which it finds
-part of the needles: a finished teaching model finds nearly all, so no training can make it find
-many more.
-"""
+"""The runs that the book's chapters show, fixed before any of them was looked at."""
 
 from __future__ import annotations
 
@@ -106,15 +100,13 @@ class RetMaskExperiment(Experiment[Run, RetMaskRun]):
 def retrain(
     model: str, run: RetMaskRun, compute_backend: ComputeBackend = ComputeBackend()
 ) -> Artifact:
-    """Repeat the training of a stored run from its pairs, where its weights are not stored. Weights
-    are too large to ship, but the pairs are there."""
+    """Repeat the training of a stored run from its pairs, where its weights are not stored."""
     config = RetMaskConfig.from_identity(run.artifact.manifest["config"])
     return RetMaskSteps(model, config, compute_backend).train(run.pairs)[1]
 
 
 def retrain_missing(model: str, trainings: Collection[str]) -> None:
-    """Retrain, of some trainings of a model by name, those that have a stored run but no weights.
-    """
+    """Retrain those trainings that have a stored run but no weights."""
     missing = {training for training in trainings if find(training) is None}
     for artifact in stored(RUN.name) if missing else ():
         if json.loads(artifact.path("run.json").read_text())["training"] in missing:
@@ -130,9 +122,7 @@ def find_snapshot(
     name: str, recipe: TeachingRecipe, home: Path, detect: DetectConfig, *, every: int,
     found: tuple[float, float],
 ) -> tuple[Path, int]:
-    """Train until a look finds a share of the needles in a range; return the folder and the step. A
-    training that was stopped goes on, with the first look that it has not passed yet.
-    `found`: (float, float), The range, from 0 to 1."""
+    """Train until a look finds a share of needles in a range; return the folder and the step."""
     for step in range(every, recipe.steps, every):
         if step < steps_taken(home):
             continue
@@ -178,8 +168,7 @@ class ArmOfModel(Protocol):
 
 
 def from_other_layers(model: str, heads: Iterable[list[int]]) -> str:
-    """Say how many heads of a layer-matched control have to come from another layer, because there
-    are too few others in theirs; empty if none."""
+    """Say how many heads of a layer-matched control have to come from another layer."""
     counts, of_layer = Counter(layer for layer, _ in heads), RECIPES[model].num_attention_heads
     lacking = sum(max(0, 2 * count - of_layer) for count in counts.values())
     return (f"On `{model}` {lacking} of the control's {counts.total()} heads come from "

@@ -1,7 +1,4 @@
-"""Four real models, from 135 million to 1.5 billion parameters, by `data/plans/real_models.yml`.
-
-`rmutils real-models ITEM MODEL` makes one part for one model; a stopped one goes on.
-"""
+"""Four real models, from 135 million to 1.5 billion parameters, by `data/plans/real_models.yml`."""
 
 from __future__ import annotations
 
@@ -78,8 +75,7 @@ def masking(plan: Plan, model: str) -> MaskedNeedlesConfig:
 
 
 def kinds(plan: Plan, model: str) -> dict[str, MaskedNeedlesConfig]:
-    """Return the maskings of the third part: of the sets in English, and of those in Japanese.
-    Heads are the highest on `facts-literal` in the grid of this part."""
+    """Return the maskings of the third part: of the sets in English, and of those in Japanese."""
     p = plan.content
     english = masking(plan, model).changed({
         "detect": kind_detections(plan)[LITERAL], "counts": (), "shares": (0.05,),

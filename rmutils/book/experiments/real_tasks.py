@@ -1,9 +1,4 @@
-"""Tasks and general abilities of larger models: whole, without their top heads, and without others.
-
-Part 5 of `data/plans/real_models.yml`. A pilot on other questions chooses the data sets that have
-room in both directions. `rmutils run 03_main_tables -p compute_real auto` makes the tasks that are
-missing, `rmutils run 07_general_abilities -p compute_real auto` the abilities.
-"""
+"""Tasks and abilities of larger models: whole, without top heads, and without others."""
 
 from __future__ import annotations
 
@@ -132,9 +127,7 @@ class States:
     artifacts: list[Artifact]
 
     def effects(self) -> pd.DataFrame:
-        """Return the planned comparisons.
-        Columns: `what` ("same layers minus top heads", the primary one; "top heads minus whole",
-        "same layers minus whole"), `of` ("mean", or a data set), `value`, `low`, `high`, `p`."""
+        """Return the planned comparisons."""
         rows = []
         for one, other in ((CONTROL, TOP), (TOP, WHOLE), (CONTROL, WHOLE)):
             for name in ("mean", *self.answers[WHOLE][self.stratum].unique()):
@@ -144,8 +137,7 @@ class States:
         return pd.DataFrame(rows)
 
     def means(self) -> pd.DataFrame:
-        """Return the mean score in each state with 95 % intervals over questions: `of` ("mean", or
-        a data set), `state`, `value`, `low`, `high`."""
+        """Return the mean score in each state with 95 % intervals over questions."""
         rows = []
         for name in ("mean", *self.answers[WHOLE][self.stratum].unique()):
             for state in STATES:

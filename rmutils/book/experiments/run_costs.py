@@ -1,11 +1,4 @@
-"""The cost of reading a prompt and writing an answer: processor time, multiply-adds, memory.
-
-Measured here on this machine's processor (`costs`), and by formula for a step of decoding on a GPU
-(`roofline`). The time of a step is at least that of reading its bytes, and at least that of its
-arithmetic; the longer of the two is the roofline. A plain step is bound by memory: it reads every
-weight and all keys and values for one token. Select-Attention reads fewer keys and values, but the
-selected tokens pass through all later layers again, and that is arithmetic.
-"""
+"""The cost of reading a prompt and writing an answer: processor time, multiply-adds, memory."""
 
 from __future__ import annotations
 
@@ -55,20 +48,7 @@ class CostsConfig(Config):
 def costs(
     lm: LanguageModel, config: CostsConfig, journal: Path | None = None
 ) -> dict[str, pd.DataFrame]:
-    """Read a prompt and a given answer under each variant.
-
-    The answer is forced, so that all write the same: the sentence with the needle, from its
-    beginning, again and again if it is short. One thread computes. Multiply-adds are counted in a
-    pass of its own, where they are executed; in SDPA those that its causal shortcut skips count,
-    too, as they do in code without it.
-
-    Result: `costs`: `question` (the round), `variant`, `tokens` (of the prompt), `prefill_seconds`
-    (of processor time, for the prompt), `step_seconds` (mean for a token of the answer),
-    `prefill_work`, `step_work` (multiply-adds), `prefill_attention`, `step_attention` (those of
-    scores and weighted sums), `cache_bytes` (keys and values at the end), `hidden_bytes` (hidden
-    states that Select-Attention keeps in their place), `kept` (share of heads or tokens, as in
-    `rmutils.attention.variants.AttachedModel`).
-    """
+    """Read a prompt and a given answer under each variant."""
     if lm.model.device.type != "cpu":
         raise UserError("costs are counted in time of the processor. Set CUDA_VISIBLE_DEVICES to "
                         "nothing, so that the model is loaded there.")
@@ -232,9 +212,7 @@ BYTES = 2
 
 
 def step(sizes: Sizes, gpu: Gpu, tokens: int, kept: float = 1, filtered: int = 0) -> pd.Series:
-    """Return the bounds of one step for a single text.
-    Result: `memory` and `arithmetic` (seconds), `bound` (the larger), `held` (bytes of what is kept
-    of the text)."""
+    """Return the bounds of one step for a single text."""
     seen, first = round(kept * tokens), sizes.layers - filtered
     cached = first * sizes.key_values * tokens
     hidden = sizes.hidden * tokens if filtered else 0
@@ -250,9 +228,7 @@ def step(sizes: Sizes, gpu: Gpu, tokens: int, kept: float = 1, filtered: int = 0
 
 
 def roofline(lengths: Iterable[int], shares: Iterable[float]) -> pd.DataFrame:
-    """Llama 3.1 8B on an H100: `step` at lengths and shares of tokens, beside the plain step.
-    Columns: `tokens`, `kept`, the columns of `step`, and `times` and `held_share`: bound and bytes
-    as multiples of the plain step's."""
+    """Llama 3.1 8B on an H100: `step` at lengths and shares of tokens, beside the plain step."""
     rows = []
     for tokens in lengths:
         plain = step(LLAMA_8B, H100, tokens)

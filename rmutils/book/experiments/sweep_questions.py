@@ -73,9 +73,7 @@ def by_heart_samples(count: int, seed: str) -> list[Sample]:
 
 
 def ask(lm: LanguageModel, questions: Sequence[Question], max_new_tokens: int) -> pd.DataFrame:
-    """Greedy answers and whether they are right.
-    Columns: `task`, `sample` (number within the task), `cluster`, `correct` (0 or 1),
-    `response`."""
+    """Greedy answers and whether they are right."""
     rows = []
     for short in (False, True):  # in one batch, short prompts are padded to the length of long ones
         part = [q for q in questions if (q.task == BY_HEART) == short]
@@ -88,9 +86,7 @@ def ask(lm: LanguageModel, questions: Sequence[Question], max_new_tokens: int) -
 
 
 def read_on(lm: LanguageModel, count: int) -> pd.DataFrame:
-    """Next words of plain text, which takes neither a long context nor reasoning.
-    Result: As from `ask`, a row per passage of a haystack; `correct` is the share of tokens that
-    the model expects most."""
+    """Next words of plain text, which takes neither a long context nor reasoning."""
     texts, turn = passages(lm, count, PASSAGE)
     shares = next_words_right(lm, texts, turn + KNOWN_TOKENS)
     return pd.DataFrame({"task": NEXT_WORDS, "sample": range(count), "cluster": range(count),
@@ -106,9 +102,7 @@ def chance(sample: Sample) -> float:
 def screen(
     lm: LanguageModel, samples: Mapping[str, Sequence[Sample]], max_new_tokens: int
 ) -> pd.DataFrame:
-    """Which tasks a model can do at all: those that are surely better than chance (`_above`).
-    Columns: `task`, `samples` (how many), `value` (share of right answers) with `low` and `high`,
-    `chance`, `within_reach`."""
+    """Which tasks a model can do at all: those that are surely better than chance (`_above`)."""
     rows = []
     for name, of_task in samples.items():
         right = ask(lm, sample_questions(lm, name, of_task), max_new_tokens)["correct"]
@@ -120,9 +114,7 @@ def screen(
 
 
 def _above(right: pd.Series, chance: float) -> bool:
-    """Return whether 95 % of the means of resampled answers lie above chance. They are not spread
-    as those of an interval are: with the five samples of a task, no model would get past a single
-    error."""
+    """Return whether 95 % of the means of resampled answers lie above chance."""
     value, *drawn = draws(right)
     spread = expansion(len(right)) if len(right) > 1 else 1
     lowest = np.quantile(value + (np.array(drawn) - value) / spread, 0.025)

@@ -1,8 +1,4 @@
-"""A model measured under a variant of its attention: needles, documents, and short plain text.
-
-Answers become shares, differences and dips with 95 % intervals. Questions (needles, passages) are
-resampled whole: answers to one question are alike, wherever its document stands.
-"""
+"""A model measured under a variant of its attention: needles, documents, and short plain text."""
 
 from __future__ import annotations
 
@@ -41,8 +37,7 @@ Count = Annotated[int, Field(ge=1)]
 
 
 class TextsConfig(Config):
-    """Short plain text that the model reads: stretches of its corpus's haystack, which no model of
-    this book was trained on."""
+    """Short plain text that the model reads: stretches of its corpus's haystack."""
 
     count: Count = 16
     """How many."""
@@ -70,12 +65,7 @@ class VariantConfig(Config):
 
 
 def measure(lm: LanguageModel, config: VariantConfig, *, journal: Path | None = None) -> Tables:
-    """Ask a model under a variant.
-    Result: `needles`: `length`, `question` (number of the needle), `place` (0 is the start of the
-    context, 1 its end), `recall`, `correct`, `response`, `kept` (see
-    `rmutils.attention.variants.AttachedModel`). `documents`: the same without `recall`, and
-    `document` (number of the one that holds the answer), `documents` (how many there are). `texts`:
-    `question` (number of the passage), `nats` (negative log-likelihood per token), `kept`."""
+    """Ask a model under a variant."""
     grids = [config.needles] if config.needles else []
     kept, found = Journal(journal, depends_on(lm, config, *grids)), {}
     with config.variant.attached(lm) as model, mask_heads(lm, config.masked, config.how):
@@ -191,8 +181,7 @@ UNBOUNDED = {"nats", "distance", "prefill_seconds", "step_seconds"}
 
 
 def levels(table: pd.DataFrame, value: str, by: Sequence[str] = ()) -> pd.DataFrame:
-    """Mean of a column under each variant.
-    Columns: `variant`, the columns `by`, `value`, `low`, `high`, `samples`."""
+    """Mean of a column under each variant."""
     rows, bounds = [], POSITIVE if value in UNBOUNDED else SHARE
     for keys, part in table.groupby(["variant", *by], sort=False):
         rows.append((*keys, *interval(part[value], part["question"], bounds=bounds), len(part)))
@@ -200,8 +189,7 @@ def levels(table: pd.DataFrame, value: str, by: Sequence[str] = ()) -> pd.DataFr
 
 
 def changes(table: pd.DataFrame, value: str, base: str = PLAIN) -> pd.DataFrame:
-    """Each variant less the plain model, on the same samples.
-    Result: As from `rmutils.stats.compare`, with `variant` in place of `strategy`."""
+    """Each variant less the plain model, on the same samples."""
     parts = [name for name in ("length", "question", "place") if name in table]
     samples = pd.DataFrame({
         "strategy": table["variant"], "seed": 0, "score": table[value],
@@ -211,9 +199,7 @@ def changes(table: pd.DataFrame, value: str, base: str = PLAIN) -> pd.DataFrame:
 
 
 def dips(table: pd.DataFrame) -> pd.DataFrame:
-    """How deep a curve over places sags: `correct` at both ends less `correct` between them.
-    Columns: `variant`, `value`, `low`, `high`, and `change`, `change_low`, `change_high` against
-    `PLAIN` on the same questions."""
+    """How deep a curve over places sags: `correct` at both ends less `correct` between them."""
     if (places := table["place"].unique()).size < 3:
         raise UserError("a curve sags between its ends: `places` has to name three places or more, "
                         f"not {', '.join(f'{place:g}' for place in places)} alone.")
@@ -230,9 +216,7 @@ def dips(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def perplexities(texts: pd.DataFrame, base: str = PLAIN) -> pd.DataFrame:
-    """Perplexity under each variant: the exponential of the mean of `nats` over texts.
-    Columns: `variant`, `value`, `low`, `high`, `samples`, and `change`, `change_low`,
-    `change_high`: the increase over `base` as a share of it."""
+    """Perplexity under each variant: the exponential of the mean of `nats` over texts."""
     found = levels(texts, "nats")
     found[["value", "low", "high"]] = np.exp(found[["value", "low", "high"]])
     against = changes(texts, "nats", base).set_index("variant")[["effect", "low", "high"]]

@@ -26,8 +26,7 @@ from rmutils.models import LanguageModel
 
 
 class DocumentsConfig(Config):
-    """Questions to several documents, of which one holds the answer. Each question is asked once
-    for each place of that document; nothing else changes."""
+    """Questions to several documents, of which one holds the answer."""
 
     lengths: Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(min_length=1)] = (512,)
     """Tokens of prompt and answer together."""
@@ -60,8 +59,7 @@ class Questions:
 
 
 def needle_questions(lm: LanguageModel, grid: DetectConfig) -> Questions:
-    """The cases of a grid. Columns of the result: `recall` (of the needle's value, 0 to 1)
-    and `correct` (above 0.5, as in detection)."""
+    """The cases of a grid, with `recall` and `correct`."""
     def judge(value: str, response: str) -> dict:
         recall = answer_recall(value, response)
         return {"recall": recall, "correct": float(recall > SUCCESS_ROUGE)}
@@ -73,9 +71,7 @@ def needle_questions(lm: LanguageModel, grid: DetectConfig) -> Questions:
 
 
 def document_questions(lm: LanguageModel, config: DocumentsConfig) -> Questions:
-    """Questions in the words of the teaching models' task, in the chat template where there is one.
-    Liu et al. give no demonstrations either. Column of the result: `correct` (the value stands in
-    the answer)."""
+    """Questions in the words of the teaching models' task, without demonstrations."""
     check_window(lm, max(config.lengths))
     found = [_asked(lm, length, i, place, question) for length in config.lengths
              for i, moved in enumerate(islice(document_questions_at(

@@ -1,7 +1,4 @@
-"""Figures of the book: one style, one colour per model, intervals always drawn.
-
-The names below are imported when they are first used: tables and notes need no torch.
-"""
+"""Figures of the book: one style, one colour per model, intervals always drawn."""
 
 from __future__ import annotations
 

@@ -23,10 +23,7 @@ def forest(
     group: str | None = None, panel: str | None = None, reference: float = 0,
     sharex: bool = False,
 ) -> Figure:
-    """Draw comparisons as dots with 95 % intervals, grouped, coloured by where the interval lies.
-    With one panel, the numbers stand at the right.
-    `table`: `low`, `high`, NaN where there is no interval, and the columns named below. Labels,
-    groups and panels keep the order in which they come."""
+    """Draw comparisons as dots with 95 % intervals, grouped, coloured by their side of zero."""
     table = pd.DataFrame({
         "label": table[label], "value": table[value], "low": table["low"], "high": table["high"],
         "group": table[group] if group else "", "panel": table[panel] if panel else ""})

@@ -97,9 +97,7 @@ def heads_by_token(
     axes: Axes, grid: pd.DataFrame, words: pd.Series, marked: pd.DataFrame, *, cmap: str,
     low: float, high: float, label: str,
 ) -> None:
-    """Map of values, a row per head and a column per token of an answer, with dots on some cells.
-    `grid`: Index (layer, head), columns `step`; `words`: its tokens; `marked`: `layer`, `head`,
-    `step` of the dots."""
+    """Map of values, a row per head and a column per token, with dots on some cells."""
     seaborn.heatmap(grid, ax=axes, cmap=cmap, vmin=low, vmax=high, linewidth=0.5,
                     yticklabels=[f"{layer}-{head}" for layer, head in grid.index],
                     xticklabels=words.str.strip().str.replace("$", r"\$").tolist(),
@@ -149,8 +147,7 @@ BIN_COLOURS = ("#D9D9D9", "#A6BDDB", "#3690C0", "#E69F00", "#D55E00")
 
 
 def score_bins(shares: Mapping[str, list[float]], labels: list[str]) -> Figure:
-    """Stacked shares of heads per score bin, a bar per source.
-    `shares`: Row label -> share of heads in each bin (0 to 1; NaN: not printed)."""
+    """Stacked shares of heads per score bin, a bar per source."""
     figure, axes = new_axes(size=(WIDTH, 0.9 + 0.42 * len(shares)))
     rows = np.arange(len(shares))
     table = np.array(list(shares.values()), dtype=float)
@@ -172,8 +169,7 @@ def score_bins(shares: Mapping[str, list[float]], labels: list[str]) -> Figure:
 
 def ranked_scores(panels: Mapping[str, Mapping[str, tuple[np.ndarray, np.ndarray]]], tau: float
                   ) -> Figure:
-    """Scores in falling order against the share of heads, on one axis for models of any size.
-    `panels`: Title -> model -> mean scores (heads) and their intervals (heads, 2)."""
+    """Scores in falling order against the share of heads, on one axis for models of any size."""
     figure, grid = new_axes(columns=len(panels), size=(WIDTH, 3.6), sharex=True, sharey=True,
                             squeeze=False)
     for axes, (title, models) in zip(grid[0], panels.items(), strict=True):
@@ -196,8 +192,7 @@ def ranked_scores(panels: Mapping[str, Mapping[str, tuple[np.ndarray, np.ndarray
 
 
 def scores_by_layer(parts: Mapping[str, HeadScores], full: np.ndarray, tau: float) -> Figure:
-    """Every head's score at its layer, a panel per part; layers that see everything are shaded.
-    `full`: (layers,): True for a full layer, False for a sliding one."""
+    """Every head's score at its layer, a panel per part; layers that see everything are shaded."""
     figure, panels = new_axes(columns=len(parts), size=(WIDTH, 4.6), sharex=True, sharey=True,
                               squeeze=False)
     for axes, (title, scores) in zip(panels[0], parts.items(), strict=True):

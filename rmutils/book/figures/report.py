@@ -1,5 +1,4 @@
-"""Numbers in words, tables and notes for the book's pages. All text that a model wrote is escaped.
-"""
+"""Numbers in words, tables and notes for the book's pages."""
 
 from __future__ import annotations
 
@@ -31,9 +30,7 @@ MOST_ROWS = 12  # a table with more rows is folded
 
 
 def number(value: float, low: float | None = None, high: float | None = None) -> str:
-    """A number with the digits that its interval allows, as `0.62 [0.55, 0.70]`. NaN for the
-    interval: there is none, and three digits are shown, or all before the point. No line breaks
-    inside of the brackets, and zero has no sign, whatever was rounded to it."""
+    """A number with the digits that its interval allows, as `0.62 [0.55, 0.70]`."""
     if low is None or high is None or isnan(low) or isnan(high):
         return f"{value:,.0f}" if 999.5 <= abs(value) < 1e9 else f"{value:z.3g}"
     # Bounds that differ by the rounding of sums only are equal.
@@ -46,8 +43,7 @@ def number(value: float, low: float | None = None, high: float | None = None) ->
 
 
 def rounded(found: Interval) -> tuple[str, str, str]:
-    """Round a value and its ends as findings and claims show them; without interval, no ends. An
-    end that is not zero is not rounded to zero: that could turn a verdict. Zero has no sign."""
+    """Round a value and its ends as findings and claims show them; without interval, no ends."""
     value, low, high = (float(f"{x:.12g}") for x in found)  # without the rounding of sums
     if isnan(value):
         return "\N{EN DASH}", "", ""
@@ -108,9 +104,7 @@ def what_we_found(question: str, *findings: str | Markdown) -> HTML:
 def table(
     frame: pd.DataFrame, caption: str, by: str | None = None, *, folded: bool = False
 ) -> Table:
-    """A table with a caption, in a box that scrolls on a narrow screen. What is shown has three
-    digits or all before the point; the CSV that its output carries has all. A table of more than
-    twelve rows is folded: a click on its number of rows opens it."""
+    """A table with a caption, in a box that scrolls on a narrow screen."""
     if by:
         frame = frame.sort_values(by, key=lambda names: pd.factorize(names)[0], kind="stable")
     rows = (frame.drop(columns=by) if by else frame).fillna(np.nan)  # None is no dash
@@ -170,9 +164,7 @@ def quote(text: str) -> HTML:
 
 
 def side_by_side(texts: Mapping[str, str], caption: str) -> HTML:
-    """Texts that models wrote, by name, in columns that stand below each other on a phone. In all
-    but the first, the words that differ from the first are marked; a caret stands where words of
-    the first are left out."""
+    """Texts that models wrote, by name, in columns that stand below each other on a phone."""
     first, *_ = texts.values()
     columns = "".join(f"<div><strong>{html.escape(name)}</strong><p>{_compared(first, text)}</p>"
                       "</div>" for name, text in texts.items())
@@ -274,10 +266,7 @@ CODE = re.compile(r"\bauthors'|\bdefault\b|\.py\b")
 
 
 def settings(**configs: Config) -> pd.DataFrame:
-    """A row for each field of configurations of one class, with who sets it. The fields have
-    docstrings that say so. They are read here, so that no table of the book repeats them by hand.
-    Columns: `setting`; the values, as text; `set_by`: `paper` where the field's docstring quotes
-    it, else `authors' code` where it names that, else `–`; `words`, the docstring."""
+    """A row for each field of configurations of one class, with who sets it."""
     first = next(iter(configs.values()))
     rows = []
     for name, field in type(first).model_fields.items():

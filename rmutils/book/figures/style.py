@@ -1,7 +1,4 @@
-"""One look for all figures, and the data that each carries.
-
-Colours are Okabe and Ito's, which the colour-blind can tell apart.
-"""
+"""One look for all figures, and the data that each carries."""
 
 from __future__ import annotations
 
@@ -90,10 +87,7 @@ def use_style() -> None:
 
 
 def to_svg(figure: Figure) -> str:
-    """The figure as SVG that looks right on a light page and on a dark one. Within an SVG picture,
-    `prefers-color-scheme` is the `color-scheme` of the page around it, which the theme's switch
-    sets. Where a browser asks the reader's system instead, the figure may differ from the page, but
-    is readable: its ground changes with its ink."""
+    """The figure as SVG that looks right on a light page and on a dark one."""
     rules = [f"#patch_1 > path {{ fill: {DARK_PAPER} !important }}",  # the ground of the figure
              *(f'[style*="{what}: {light.lower()}"] {{ {what}: {dark} !important }}'
                for light, dark in ON_DARK.items() for what in ("fill", "stroke"))]
@@ -131,18 +125,7 @@ def with_intervals(axes: Axes, x: pd.Series, table: pd.DataFrame, **how: Any) ->
 
 
 def drawn_data(figure: Figure) -> pd.DataFrame:
-    """The data of all that is drawn inside of a figure's panels, whatever it was drawn from.
-
-    They are those of the drawing, with all digits: marks that are moved a little, so that none
-    hides another, are where they were moved to, and a scale that is logarithmic changes nothing.
-
-    Columns: `panel`: its title, or its number from 1; `horizontal`, `vertical`: names of its axes;
-    `mark`: point, line, span, area, box, cell or text; `number`: the how-manieth of its panel,
-    alike for all points of one line; `series`: what the legend or the text says; `colour`; `x`,
-    `y`; `x name`, `y name`: what the axis calls the place, where it has names; `x to`, `y to`: the
-    other end, of spans and boxes; `value`: of a cell. The points of an area go around it. Columns
-    that would be empty are left out.
-    """
+    """The data of all that is drawn inside of a figure's panels, whatever it was drawn from."""
     panels = [axes for axes in figure.axes if axes.get_label() != "<colorbar>"]
     rows = [{"panel": axes.get_title() or str(i), "horizontal": axes.get_xlabel(),
              "vertical": axes.get_ylabel(), "number": number, **row}

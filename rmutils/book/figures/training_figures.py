@@ -1,6 +1,4 @@
-"""Figures about preference pairs and training on them: scores of heads, gains by strategy, and the
-form of Table 6.
-"""
+"""Figures about preference pairs and training on them."""
 
 from __future__ import annotations
 
@@ -50,9 +48,7 @@ def training_curves(trainings: Mapping[str, Sequence[pd.DataFrame]]) -> Figure:
 
 
 def before_after(heads: pd.DataFrame, top: int) -> Figure:
-    """The layout of Figure 5: scores before and after in the order of the scores before. Below them
-    the change of each head, on a scale of its own. The dashed line is the threshold: to its left
-    are the retrieval heads, if these are the highest ones."""
+    """The layout of Figure 5: scores before and after in the order of the scores before."""
     figure = Figure(figsize=(WIDTH, 5.0))
     scores, changes = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
     shown = heads.head(top)
@@ -88,9 +84,7 @@ LOOKS = {"Before": (GREY, "o"), "RetMask": (RED, "D"), "Smaller-Model": (BLUE, "
 
 
 def scores_by_length(table: pd.DataFrame) -> Figure:
-    """A panel per model, a line per strategy, over input lengths.
-    `table`: `group` (model), `row` (strategy), `column` (length), `value`: as the paper's
-    tables."""
+    """A panel per model, a line per strategy, over input lengths."""
     groups = list(table["group"].unique())
     figure, panels = new_axes(columns=len(groups), size=(WIDTH, 3.4), squeeze=False)
     for axes, group in zip(panels[0], groups, strict=True):
@@ -112,9 +106,7 @@ SHIFT = 0.13  # before is drawn so much above a model's row, and after below
 
 
 def before_and_after(table: pd.DataFrame, xlabel: str) -> Figure:
-    """A panel for each benchmark, a row for each model: a grey dot before, a coloured one after.
-    `table`: `benchmark`, `model`, `before`, `after`, and optionally the ends of their 95 %
-    intervals: `before_low`, `before_high`, `after_low`, `after_high`."""
+    """A panel for each benchmark, a row for each model: a grey dot before, a coloured one after."""
     panels, models = (list(table[name].unique()) for name in ("benchmark", "model"))
     lines = -(-len(panels) // COLUMNS)
     figure = Figure(figsize=(WIDTH, lines * (0.75 + 0.3 * len(models)) + 0.3))

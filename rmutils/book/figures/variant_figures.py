@@ -28,9 +28,7 @@ COLUMNS = 4
 
 
 def places(table: pd.DataFrame, base: str, xlabel: str, ylabel: str) -> Figure:
-    """A panel per variant: shares by place, beside those of the plain model.
-    `table`: `variant`, `place`, `value`, `low`, `high`, as from
-    `rmutils.book.experiments.under_variants.levels`. Bars are 95 % intervals."""
+    """A panel per variant: shares by place, beside those of the plain model."""
     names = [name for name in table["variant"].unique() if name != base]
     rows = -(-len(names) // COLUMNS)
     figure = Figure(figsize=(WIDTH, 0.8 + 1.45 * rows))
@@ -89,9 +87,7 @@ def sweep(
     measures: Mapping[str, pd.DataFrame], xlabel: str, *, marks: Mapping[str, float] = {},
     spot: tuple[float, float] | None = None,
 ) -> Figure:
-    """A panel per measure over one setting of a variant.
-    `measures`: Label -> `x` (above 0), `value`, `low`, `high`. Bars are 95 % intervals. A measure
-    whose values exceed 1 is drawn on a logarithmic axis."""
+    """A panel per measure over one setting of a variant."""
     figure = Figure(figsize=(WIDTH, 0.7 + 1.45 * len(measures)))
     panels = figure.subplots(len(measures), 1, sharex=True, squeeze=False)[:, 0]
     for axes, (name, part) in zip(panels, measures.items(), strict=True):
@@ -134,9 +130,7 @@ def panels(
     base: Mapping[str, tuple[float, float, float]] = {}, ticks: Mapping[float, str] = {},
     columns: int = 1, base_label: str = "plain", sharex: bool = True,
 ) -> Figure:
-    """A panel per measure, a line per method.
-    `measures`: Label -> `line` (its name), `x`, `value`, `low`, `high`. Bars are 95 % intervals;
-    none where they are NaN."""
+    """A panel per measure, a line per method."""
     rows = -(-len(measures) // columns)
     figure = Figure(figsize=(WIDTH, 0.9 + 1.7 * rows))
     grid = figure.subplots(rows, columns, sharex=sharex, squeeze=False)
@@ -183,9 +177,7 @@ def _draw(axes: Axes, part: pd.DataFrame, names: Sequence[str]) -> None:
 
 
 def maps(weights: np.ndarray, heads: Sequence[int], columns: int = 4) -> Figure:
-    """Attention maps of some heads of a layer, on one scale of colours. They alone are pixels
-    within the SVG: a shape for each weight would be megabytes.
-    `weights`: (heads, rows, columns): 0 to 1."""
+    """Attention maps of some heads of a layer, on one scale of colours."""
     rows, columns = -(-len(heads) // columns), min(columns, len(heads))
     figure = Figure(figsize=(WIDTH, 0.3 + 6 / columns * rows))
     grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
@@ -206,9 +198,7 @@ def maps(weights: np.ndarray, heads: Sequence[int], columns: int = 4) -> Figure:
 def tokens_over_layers_and_time(
     scores: np.ndarray, chosen: np.ndarray, layer: int
 ) -> Figure:
-    """Scores of tokens by layer, and the tokens that a layer chooses at each step.
-    `scores`: (layers, tokens): 0 to 1.
-    `chosen`: (queries, keys): True where a token is chosen."""
+    """Scores of tokens by layer, and the tokens that a layer chooses at each step."""
     figure = Figure(figsize=(WIDTH, 2.9))
     left, right = figure.subplots(1, 2)
     drawn = left.imshow(scores, cmap=SEQUENTIAL, norm=PowerNorm(FAINT, 0, 1), aspect="auto",

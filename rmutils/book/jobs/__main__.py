@@ -1,8 +1,4 @@
-"""The steps of a study, each a process that Snakemake starts in the project's folder.
-
-`python -m rmutils.book.jobs job PLAN NAME THREADS` does one job, and
-`python -m rmutils.book.jobs results PLAN` names the results of all.
-"""
+"""The steps of a study, each a process that Snakemake starts in the project's folder."""
 
 from __future__ import annotations
 

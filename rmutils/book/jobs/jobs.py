@@ -1,8 +1,4 @@
-"""The jobs of a study: what each does, the records of those that are done, and a run of all.
-
-Each job calls a step of `rmutils.pipeline.retmask` or a function that keeps its result and goes on
-after a kill. Snakemake looks at the records, which name the stored results.
-"""
+"""The jobs of a study: what each does, the records of those that are done, and a run of all."""
 
 from __future__ import annotations
 
@@ -59,8 +55,7 @@ def detect(job: Job, before: Record, compute: Compute, workers: int) -> Record:
 
 
 def mask(job: Job, before: Record, compute: Compute, workers: int) -> Record:
-    """From the detection before it, whose key tells the precision: on a node without a GPU, where
-    this may run, that of the model would be another one."""
+    """From the detection before it, whose key tells the precision."""
     steps = _steps(job, compute, workers)
     detected = [found for name in before.get("artifacts", ()) if (found := find(name))]
     scores = load(detected[0].folder, steps.author) if detected else None
@@ -157,9 +152,7 @@ def carry_out(jobs: Plan, folder: Path, name: str, *, threads: int) -> None:
 
 
 def settle(jobs: Plan, folder: Path) -> None:
-    """Bring the records in line with what is stored, before anything runs. A record whose result
-    has gone goes, too. A result that is stored without a record, as those that ship with the
-    project, gets one; and so do all jobs that nothing is left to do for."""
+    """Bring the records in line with what is stored, before anything runs."""
     for name in jobs:
         path = record_of(folder, name)
         if path.exists():
@@ -193,8 +186,7 @@ def results_of(jobs: Plan, folder: Path) -> dict[str, list[str]]:
 
 
 class _Here:
-    """Facts that this machine can look up. They miss models of the hub that were never fetched, and
-    without vLLM its answers."""
+    """Facts that this machine can look up."""
 
     def __init__(self):
         self.known: dict[str | ComputeBackend, bool] = {}

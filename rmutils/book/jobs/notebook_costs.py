@@ -1,10 +1,4 @@
-"""Cost of a notebook's run: recorded seconds, scaled by the counts that matter.
-
-`notebooks/costs.yml` lists the parts of each notebook with the seconds that they take with the
-notebook's own parameters and the counts that these seconds grow by. What planned runs take is known
-from those that are stored. Memory and disk are those of recorded runs (`data/timings.json`). A
-fixed piece of work shows how fast this machine is compared with the one of the record.
-"""
+"""Cost of a notebook's run: recorded seconds, scaled by the counts that matter."""
 
 from __future__ import annotations
 
@@ -201,8 +195,7 @@ def estimate(
 
 
 def check(costs: Costs, values: Mapping[str, Any]) -> None:
-    """Check that a run can be: its models exist, and their windows have room for its lengths.
-    Lengths of a part whose result ships are those of a large grid, which a chapter fits itself."""
+    """Check that a run can be: its models exist, and their windows have room for its lengths."""
     for name in sorted(models_of(costs, values)):
         window = window_of(name)
         parts = [part for part in costs.parts if not part.shipped and name in map(
@@ -256,8 +249,7 @@ def planned_seconds(
 
 
 def seconds_by_weight(runs: Runs[Any, Any]) -> tuple[float, str]:
-    """Return what stored runs took for a model of weight 1, without an accelerator if one was made
-    so; and where that was, if it was on one."""
+    """Return what stored runs took for a model of weight 1, and where if on an accelerator."""
     rows = [(took, weight(runs.planned[key].model), artifact.manifest["environment"]["hardware"])
             for key, artifact, took in zip(runs.stored, runs.artifacts, runs.seconds, strict=True)]
     alone = [row for row in rows if " x " not in row[2]]

@@ -1,7 +1,4 @@
-"""Which jobs a study has, and what each asks of a cluster. What several runs share is one job.
-
-A profile's `set-resources` and `set-threads` change what is asked.
-"""
+"""Which jobs a study has, and what each asks of a cluster."""
 
 from __future__ import annotations
 
@@ -128,8 +125,7 @@ def plan(study: Study) -> Plan:
 
 
 def _add(jobs: Plan, stage: Stage, label: str, key: Any, **what: Any) -> str:
-    """Name of the job with this key, which is added unless it is there. The name holds a digest of
-    the key, so that a record is never that of another configuration."""
+    """Name of the job with this key, which is added unless it is there."""
     label = label if len(label) < LABEL else f"...{label[-LABEL:]}"  # of folders in folders
     plain = re.sub(r"[^\w.]+", "-", label).strip("-")
     end = f".{digest(json.loads(json.dumps(key, default=str)))[:8]}"
@@ -197,16 +193,14 @@ def _own_texts(config: DetectConfig) -> dict[str, str]:
 
 
 def _state(path: str) -> list[tuple[str, int, int]]:
-    """Sizes and times of a file, or of those of a folder: other ones are other jobs. Their content
-    is looked at by the jobs themselves."""
+    """Sizes and times of a file, or of those of a folder: other ones are other jobs."""
     top = Path(path)
     files = [top] if top.is_file() else sorted(f for f in top.rglob("*") if f.is_file())
     return [(f.name, f.stat().st_size, f.stat().st_mtime_ns) for f in files]
 
 
 def write(jobs: Plan, folder: Path) -> Path:
-    """Keep a plan as JSON: Snakemake reads it without loading torch. Another plan is another file,
-    since somebody else's study of the same name may be running."""
+    """Keep a plan as JSON: Snakemake reads it without loading torch."""
     text = {name: job.model_dump(mode="json") for name, job in jobs.items()}
     for name, job in jobs.items():
         if job.run:

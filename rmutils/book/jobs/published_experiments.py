@@ -1,8 +1,4 @@
-"""The paper's trainings and evaluations, table by table, and the checkpoints that it published.
-
-Its own benchmarks as stored results: HELMET and lm-evaluation-harness are programs of others, with
-data of their own, which this project only starts and reads.
-"""
+"""The paper's trainings and evaluations, table by table, and the checkpoints that it published."""
 
 from __future__ import annotations
 
@@ -94,8 +90,7 @@ experiments with the reasoning mode turned off" (appendix F)."""
 
 
 def training_data(model: str, source: str) -> dict[str, float]:
-    """Table 12: `Samples`, `Avg. Input Length` and `Avg. Output Length` (tokens) of what a model is
-    trained on."""
+    """Table 12: samples and average lengths (tokens) of what a model is trained on."""
     tables = _printed()
     row = PRINTED[model] + (" (non-reason)" if source == "guru" else "")
     found = tables[(tables["source"] == "en") & (tables["table"] == 12)
@@ -131,10 +126,7 @@ class HelmetConfig(Config):
 def official_stored(
     model: str, config: HelmetConfig | harness.HarnessConfig, *, compute: Compute = "auto"
 ) -> tuple[pd.DataFrame, Artifact]:
-    """Scores of a model by HELMET or the harness; what is stored is read instead. Both keep what
-    they have finished, so that a stopped run goes on.
-    Result: As from `rmutils.evaluation.helmet.official_results.collect` or
-    `rmutils.evaluation.abilities.harness.read_results`; and where it is kept."""
+    """Scores of a model by HELMET or the harness; what is stored is read instead."""
     inputs = {"model": identify(model)}
     work = cache_dir() / "official" / OFFICIAL.key(config, inputs)
     run = _helmet if isinstance(config, HelmetConfig) else _harness

@@ -1,10 +1,4 @@
-"""A chapter with a large model: smaller counts, so that it ends in minutes.
-
-`notebooks/smaller.yml` has rows of smaller values for each notebook. They are taken in turn until
-the estimate is below `LIMIT`. What is given by hand is kept. Nothing is cut for models below
-`LARGE`, nor on a GPU. Neither what is stored nor how fast the machine is counts: the same command
-runs the same thing each time.
-"""
+"""A chapter with a large model: smaller counts, so that it ends in minutes."""
 
 from __future__ import annotations
 

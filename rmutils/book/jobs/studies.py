@@ -1,8 +1,4 @@
-"""The studies that have a name: which models, trainings and evaluations they consist of.
-
-Nothing of the paper's own study fits a laptop. There one can look at the plan (`rmutils study
---profile paper --list`) and its cost (`rmutils estimate --profile paper`).
-"""
+"""The studies that have a name: which models, trainings and evaluations they consist of."""
 
 from __future__ import annotations
 
@@ -55,8 +51,7 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class Study:
-    """Models with their runs and evaluations, by name, and designs; and what computes the runs of a
-    model, if not one machine."""
+    """Models with their runs and evaluations, by name, and designs."""
 
     runs: dict[str, list[RetMaskConfig]]
     evaluations: dict[str, list[Evaluation]]
@@ -75,8 +70,7 @@ def smoke() -> Study:
 
 
 def embedded() -> Study:
-    """The training runs that the book shows, and how they are evaluated. Sweeps, maps and other
-    measurements of single chapters are made by their commands."""
+    """The training runs that the book shows, and how they are evaluated."""
     runs, asked = {}, {}
     for model in MODELS:
         runs[model] = planned_runs(model)

@@ -49,8 +49,7 @@ class Pricing:
         return shape_of(self.names.get(model, model))
 
     def data(self, job: Job) -> dict[str, float]:
-        """Table 12's line for the pairs of a job's run; of LongReward's pairs no lengths are
-        printed, so they are taken as long as those of LMSYS-Chat-1M."""
+        """Table 12's line for the pairs of a job's run; LongReward's count as LMSYS-Chat-1M's."""
         author = job.run.synthesizer or job.model
         return published_experiments.training_data(self.names.get(author, author), job.run.source)
 
@@ -138,8 +137,7 @@ def _abilities(asked: HarnessConfig | MTBenchRun, shape: Shape, thoughts: float,
 
 
 def samples(name: str) -> int:
-    """Prompts of a data set of HELMET at a length: its queries, and each at so many depths as the
-    name of its file says (`_dep6`), but JSON KV, of which all depths together are as many."""
+    """Prompts of a data set of HELMET at a length."""
     data = OFFICIAL[name]
     depths = re.search(r"_dep(\d+)", data.test)
     each = int(depths[1]) if depths and data.category in ("RAG", "Re-rank") else 1
@@ -188,11 +186,7 @@ class PaperEstimate:
         return pd.DataFrame(rows)
 
     def beside_paper(self) -> pd.DataFrame:
-        """A row for each step and model of which the paper tells hours.
-        Columns: `step`, `model` (as printed), `paper`, `derived` and `floor` (hours; the floor is
-        what the published rates allow if all of them is reached, and every text is in work at once
-        that fits), `unit`, `place`, `as_printed`, `why`. Generation: both sides of RetMask on
-        LMSYS-Chat-1M, as also the training."""
+        """A row for each step and model of which the paper tells hours."""
         told = load_text_numbers()
         told = told[(told["source"] == "en") & (told["place"] == "Appendix A")]
         rows, full = [], replace(self.pricing, rates=Rates(self.rates.machine, FULL))

@@ -1,8 +1,4 @@
-"""Building the book: `python -m rmutils.book.site.build`, which is what `make book` calls.
-
-Snakemake decides what must run again (`Snakefile`) and runs it (`site.steps`). This module
-starts it, one at a time in a project, and says how the build ended.
-"""
+"""Building the book: `python -m rmutils.book.site.build`, which is what `make book` calls."""
 
 from __future__ import annotations
 
@@ -86,9 +82,7 @@ def _why(log: str) -> str:
 
 
 def into_the_present(root: Path, *further: Path) -> None:
-    """Give files from the future, which a clock that was set back leaves, the present time.
-    Snakemake refuses what is older than what it was made from. Changes are found by content
-    (`rmutils.book.site.dependencies.content`), whatever the times say."""
+    """Give files from the future, which a clock that was set back leaves, the present time."""
     now = time.time()
     folders = [root / "book", root / "notebooks", root / "data", paths.ROOT / "rmutils", *further]
     found = [path for folder in folders for path in folder.rglob("*")

@@ -1,11 +1,4 @@
-"""Dependencies of each chapter and of the pages, so that a build runs again only what changed.
-
-A chapter depends on its notebook, its data, the lock and the modules of the package that its code
-imports, directly or through others (`modules`). The pages depend on the chapters, on `book/` and on
-the modules that build them. The reference shows what is promised, so the pages also depend on the
-names, signatures and docstrings of its modules (`documentation`), though not on what functions do:
-until the pages are built again, the source linked from the reference may be that of the last build.
-"""
+"""Dependencies of each chapter and of the pages, so that a build runs again only what changed."""
 
 from __future__ import annotations
 
@@ -57,11 +50,7 @@ class Chapter:
 
 
 def chapters(root: Path, profile: str) -> list[Chapter]:
-    """Return all notebooks of a project with the parameters that a profile gives them.
-    `notebooks/profiles.yaml` maps profile -> notebook -> parameters; what is not mentioned there
-    keeps the notebook's own default. A notebook names the data that it reads in its metadata:
-    `{"rmutils": {"data": ["data/paper/*.csv"]}}`, and may name other executed chapters in this
-    way."""
+    """Return all notebooks of a project with the parameters that a profile gives them."""
     notebooks = sorted((root / "notebooks").glob("*.ipynb"))
     settings = _profile(root, profile)
     unknown = sorted(set(settings) - {n.stem for n in notebooks})
@@ -101,10 +90,7 @@ def _imported(node: ast.AST) -> Iterator[str]:
 
 
 def modules(names: Iterable[str]) -> set[str]:
-    """Return all modules that run when some are imported, those included. Imports within functions
-    count. So do modules that are named in quotes, because they are imported when they are needed
-    (`importlib`, registries) or run in processes of their own. Those that a package names in this
-    way count only where something is imported from the package, not where one of its modules is."""
+    """Return all modules that run when some are imported, those included."""
     ran: set[str] = set()
     named: set[str] = set()
     waiting = [(name, True) for name in names]
@@ -124,8 +110,7 @@ def modules(names: Iterable[str]) -> set[str]:
 
 
 def code(names: Iterable[str]) -> list[str]:
-    """Return the files of all modules that run when some are imported, with their packages' data.
-    """
+    """Return the files of all modules that run when some are imported."""
     found = {_file(module) for module in modules(names)}
     data = {file for init in found if init.name == "__init__.py" for file in _data_of(init.parent)}
     return sorted(map(str, found | data))
@@ -170,8 +155,7 @@ def sources(root: Path) -> list[str]:
 
 
 def documentation() -> str:
-    """Return one hash for what the reference may show of the modules of promised names, and of
-    those beside them that they come from: all but comments and the bodies of functions."""
+    """Return one hash for what the reference may show of the modules of promised names."""
     homes = {PACKAGE.joinpath(*home.split(".")[1:]) for home in HOMES.values()}
     files = {file for home in homes
              for file in (home.glob("*.py") if home.is_dir() else [home.with_suffix(".py")])}
@@ -194,9 +178,7 @@ def _shown(source: str) -> list[str]:
 
 
 def content(root: Path, files: Iterable[str]) -> str:
-    """Return one hash for the content of files, but for those that other steps make. Snakemake
-    alone looks only at files that are newer than what was made from them. With this, a change is
-    seen also where a clock was set back."""
+    """Return one hash for the content of files, but for those that other steps make."""
     return digest([[file, _hash(root / file)] for file in files
                    if not file.startswith("book/chapters/")])
 

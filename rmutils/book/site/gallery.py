@@ -1,10 +1,4 @@
-"""Runs of notebooks with other parameters, as pages beside the chapters.
-
-A page shows two executions of one notebook beside each other, output by output, as they were
-executed. Headings are the notebook's; its prose is about its own parameters and is left out.
-Figures lose their label, which the chapter has already. The pages are written into the copy of the
-book that is rendered.
-"""
+"""Runs of notebooks with other parameters, as pages beside the chapters."""
 
 from __future__ import annotations
 
@@ -106,8 +100,7 @@ class Run:
 
 
 def files(root: Path) -> list[Path]:
-    """Return the notebooks of finished runs, not of those that failed or were interrupted. A run of
-    the reader's replaces one of the same name that ships."""
+    """Return the notebooks of finished runs, not of those that failed or were interrupted."""
     found = {}
     for folder in (root / SHIPPED, root / "book" / "runs"):
         found |= {(f.parent.name, f.stem): f for f in folder.glob("*/*.ipynb")
@@ -145,9 +138,7 @@ def headings(cell: NotebookNode) -> Iterator[tuple[int, str]]:
 
 
 def compared(run: NotebookNode, default: NotebookNode | None) -> list[NotebookNode]:
-    """Cells that show a run beside the default; without a default the run alone. Outputs belong
-    together if their cells have the same id. A pair without any difference is shown once and folded
-    away."""
+    """Cells that show a run beside the default; without a default the run alone."""
     usual = {cell.id: shown(cell) for cell in default.cells} if default else None
     made, waiting = [], {}
     for cell in run.cells:
@@ -164,8 +155,7 @@ def compared(run: NotebookNode, default: NotebookNode | None) -> list[NotebookNo
 
 
 def shown(cell: NotebookNode) -> list[NotebookNode]:
-    """Return the outputs of a cell that a reader sees. Left out are warnings, which name files of a
-    machine, and interactive views, which have no room side by side."""
+    """Return the outputs of a cell that a reader sees."""
     removed = {"remove-output", "remove-cell"} & {*cell.metadata.get("tags", [])}
     if cell.cell_type != "code" or removed:
         return []
@@ -174,8 +164,7 @@ def shown(cell: NotebookNode) -> list[NotebookNode]:
 
 
 def _rendered(output: NotebookNode) -> NotebookNode:
-    """Markdown becomes HTML here, where no HTML, role or directive in it has a meaning: a sentence
-    may quote a parameter or a model."""
+    """Markdown becomes HTML here, where no HTML, role or directive in it has a meaning."""
     if "text/markdown" not in output.get("data", {}):
         return output
     text = _MARKDOWN.render("".join(output.data["text/markdown"]))
@@ -211,8 +200,7 @@ def _label(text: str) -> NotebookNode:
 
 
 def write(root: Path, book: Path) -> None:
-    """Write the pages of a project's runs into a copy of its book, and name them in its contents.
-    """
+    """Write the pages of a project's runs into a copy of its book, and into its contents."""
     gallery = book / f"{PAGE}.md"
     if not gallery.exists():
         return

@@ -1,8 +1,4 @@
-"""What the checks of a worksheet see of an answer: plain data, whose comparisons nobody redefined.
-
-An object that says that it equals everything would pass any check. This is no wall: an answer runs
-in the process that grades it (see *Grading* in the book's guide for teachers).
-"""
+"""What the checks of a worksheet see of an answer: plain data, whose comparisons are Python's."""
 
 from __future__ import annotations
 

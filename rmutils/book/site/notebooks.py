@@ -1,6 +1,4 @@
-"""Running a notebook: parameters checked first, the executed copy written whole or not at all; and
-a page to look at for it.
-"""
+"""Running a notebook: checked parameters, the copy written whole or not at all, and a page."""
 
 from __future__ import annotations
 
@@ -40,16 +38,13 @@ NO_START = ("Kernel didn't respond", "Kernel died before replying")
 
 
 class ThisPython(AsyncKernelManager):
-    """Starts ipykernel with the running interpreter. A kernel named `python3` that the reader
-    registered earlier, of another environment perhaps, must not be what runs the book."""
+    """Starts ipykernel with the running interpreter."""
 
     transport_encryption = "auto"  # Else the kernel warns that its local port is not encrypted.
 
     @property
     def kernel_spec(self) -> KernelSpec:
-        """The specification that ipykernel writes for `sys.executable`. Without the history of what
-        was typed: it is not typed, and its one database per user can hold up kernels that start
-        side by side, or for ever on some network file systems."""
+        """The specification that ipykernel writes for `sys.executable`."""
         return KernelSpec(resource_dir="", **get_kernel_dict(
             ["--HistoryManager.enabled=False"]))
 
@@ -61,10 +56,7 @@ class NotebookFailed(Exception):
 def run_notebook(
     notebook: Path, output: Path, parameters: Mapping[str, Any], *, progress: bool = False
 ) -> nbformat.NotebookNode:
-    """Run a notebook from top to bottom with this very interpreter; write the executed copy. The
-    copy appears under its name only when it is whole. Its metadata (`rmutils`) says what was run:
-    all parameters with their values, start (UTC), seconds, processor seconds and peak memory in
-    bytes."""
+    """Run a notebook from top to bottom with this very interpreter; write the executed copy."""
     checked = check_parameters(notebook, parameters)
     partial = output.parent / ".partial" / output.name
     elsewhere = ("say where the copy shall go: "
@@ -119,8 +111,7 @@ def _remember(notebook: Path, parameters: Mapping[str, Any]) -> None:
 
 
 def _kernels() -> tuple[float, int]:
-    """Processor seconds of all kernels that have ended, and peak memory of the largest in bytes.
-    Windows does not tell: 0."""
+    """Processor seconds of all kernels that have ended, and peak memory of the largest in bytes."""
     try:
         import resource
     except ImportError:
@@ -153,8 +144,7 @@ def _execute(notebook: Path, partial: Path, parameters: dict, progress: bool):
 
 
 def _with_a_kernel(execute: Callable, *, again: bool = True):
-    """Once more if no kernel answers: on busy machines that happens, though rarely. No cell has run
-    then."""
+    """Once more if no kernel answers: on busy machines that happens, though rarely."""
     try:
         return execute()
     except RuntimeError as error:  # of jupyter_client
@@ -197,9 +187,7 @@ summary {{ color: #4d5966; }}
 
 
 def write_page(executed: Path) -> Path:
-    """Write one HTML file, which needs nothing else, beside an executed notebook; return its path.
-    It is no page of the book: of MyST's directives only the titles stay, formulas are LaTeX, and
-    there are no solutions."""
+    """Write one HTML file that stands alone beside an executed notebook; return its path."""
     notebook = nbformat.read(executed, as_version=4)
     run = notebook.metadata["rmutils"]
     given = ", ".join(f"{name} = {run['parameters'][name]!r}" for name in run["changed"])

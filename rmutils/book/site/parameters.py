@@ -1,13 +1,4 @@
-"""Parameters of a notebook: declared in it with types, checked before anything starts.
-
-Papermill only warns about a parameter that the notebook does not have, and passes on a value of
-the wrong type. Here both are refused. The notebook declares its parameters in the code cell tagged
-`parameters`, one annotated assignment each, with its comment beside or above it::
-
-    tau: float = 0.1  # heads at or above this mean score count as retrieval heads
-
-Where a number, a text, or a list of them has no annotation, its type is that of the value.
-"""
+"""Parameters of a notebook: declared in it with types, checked before anything starts."""
 
 from __future__ import annotations
 
@@ -44,9 +35,7 @@ class Parameter:
     comment: str
 
     def parse(self, value: Any) -> Any:
-        """The value as the notebook's type, in JSON-able form. Text is read as on a command line:
-        `0.05`, `true`, `null`, `256,512` or `[256, 512]`. Any other value must have the type
-        already."""
+        """The value as the notebook's type, in JSON-able form."""
         adapter = TypeAdapter(self.type, config=ConfigDict(allow_inf_nan=False))
         if not isinstance(value, str):
             return adapter.dump_python(adapter.validate_python(value, strict=True), mode="json")
@@ -162,9 +151,7 @@ def check_parameters(notebook: Path, values: Mapping[str, Any]) -> dict[str, Any
 
 
 def from_folder(notebook: Path, values: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """Return checked values with the files and folders that they name in `folder` made absolute.
-    Notebooks run in their own folder; a person means the folder of the shell. A model's registered
-    name stays a name, whatever lies beside it."""
+    """Return checked values with the files and folders that they name in `folder` made absolute."""
     declared = read_parameters(notebook)
 
     from rmutils.models.known_models import REGISTRY  # torch: builds of the book do without

@@ -1,9 +1,4 @@
-"""The whole book as one PDF: `make pdf`, after `make book`.
-
-Debian's Chromium prints the built pages in the order of the table of contents, with the rules of
-`book/_static/print.css`; `join` makes one file of them, with contents, bookmarks, page numbers and
-links within the book.
-"""
+"""The whole book as one PDF: `make pdf`, after `make book`."""
 
 from __future__ import annotations
 
@@ -112,8 +107,7 @@ class Entry:
 
 
 def contents(toc: dict, html: Path) -> list[Entry]:
-    """The lines of `book/_toc.yml` in their order, as far as they are built; the level is that of
-    the bookmark."""
+    """The built lines of `book/_toc.yml` in their order, with the level of the bookmark."""
     entries = [Entry(0, toc["root"])]
     for part in toc["parts"]:
         lines = []

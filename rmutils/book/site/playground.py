@@ -1,14 +1,4 @@
-"""The book's playground: the files that let two models run on the reader's own screen.
-
-The page is JavaScript with a small WebAssembly kernel (`book/playground/`). What it works on are
-more scripts, made here: what the page knows about each model, and the models' GGUF files in parts.
-A page that is opened as a file may not fetch other files, but it may load scripts, and a web
-server's scripts are kept by the browser as well. Only the page of the playground should load them,
-so they do not stand in `book/_static`, whose scripts every page loads.
-
-`smollm2-135m` is the file of the registry, as it is in the cache; where it is missing, the pages
-have the teaching model only, and say so. The teaching model is written as a GGUF file here.
-"""
+"""The book's playground: the files that let two models run on the reader's own screen."""
 
 from __future__ import annotations
 
@@ -49,8 +39,7 @@ PART = 6 << 20  # bytes of a model's file in one script
 
 
 def inputs() -> list[Path]:
-    """The files that the data are made from, but for the real model: chapters fetch it after the
-    build has begun, and its hash is known."""
+    """The files that the data are made from, but for the real model, whose hash is known."""
     texts = [NEEDLES, *CORPORA["world"].glob("haystack/*.txt"),
              *CORPORA["world"].glob("needles/*.jsonl")]
     files = [*TEACHING.iterdir(), *texts, *(
@@ -90,8 +79,7 @@ def _cached() -> Path:
 
 
 def _write_parts(folder: Path, name: str, packed: bytes) -> list[dict[str, Any]]:
-    """Write a file as scripts that each hand over some of its bytes in base64, as a comment: see
-    `loader.js`."""
+    """Write a file as scripts that each hand over some of its bytes in base64: see `loader.js`."""
     parts = []
     for at in range(0, len(packed), PART):
         piece = packed[at: at + PART]
@@ -151,8 +139,7 @@ def scenes(lm: LanguageModel) -> list[dict[str, Any]]:
 
 
 def first_answers(lm: LanguageModel) -> dict[str, Any]:
-    """The answers to the first scene, computed here, as the browser's engine tells them: that of
-    the whole model, and that without the ten heads of the highest stored scores."""
+    """The answers to the first scene, computed here, as the browser's engine tells them."""
     import torch
 
     from rmutils.book.chapters.preliminaries.experiment import answer_case, attention_rows
@@ -204,8 +191,7 @@ def _words(lm: LanguageModel) -> list[str] | None:
 
 
 def as_gguf(lm: LanguageModel) -> bytes:
-    """A Llama with tied embeddings as a GGUF file in float32. As llama.cpp has it: the two numbers
-    of a rotary pair stand beside each other."""
+    """A Llama with tied embeddings as a GGUF file in float32."""
     import gguf
 
     config = lm.model.config

@@ -1,10 +1,4 @@
-"""The results as a paper of at most ten pages: `make report`.
-
-`report/report.md` is the text. Its head lists the findings that it shows, as `name: [finding, of
-what]`, with a minus in front for a loss told as a gain, and those that are undecided. Each
-paragraph goes through `say`. `![caption](NAME)` is a figure of the essay, `[KEY]` an entry of
-`book/references.bib`.
-"""
+"""The results as a paper of at most ten pages: `make report`."""
 
 from __future__ import annotations
 
@@ -65,8 +59,7 @@ figcaption { font-size: 9pt; text-align: left; } dt { float: left; } dd { margin
 
 
 def written(source: str) -> str:
-    """Return the text with its findings, as Markdown with the title on top; UserError if a result
-    is not stored, or a finding no longer says what the text says."""
+    """Return the text with its findings, as Markdown with the title on top."""
     _, head, body = source.split("---\n", 2)
     about = yaml.safe_load(head)
     known = {name: _finding(*asked) for name, asked in about["findings"].items()}

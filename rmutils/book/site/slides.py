@@ -1,11 +1,4 @@
-"""Slides of lessons, each lesson one HTML file; only its links need the book around it.
-
-`book/slides/*.yml` lists them. A slide has a `title` and any of: `text` (Markdown), `equation`
-(LaTeX, as far as Matplotlib knows it), `figure` (the name of a figure of the book), `said`
-(chapter/cell: sentences that this cell computed), `model` (which the slide is about; a change is
-announced), `notes` (for the teacher). No result is written into the lists. The first slide, with
-the paper, its authors and the licence, is made from the list's head and `CITATION.cff`.
-"""
+"""Slides of lessons, each lesson one HTML file; only its links need the book around it."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""The steps of a build, each a process that Snakemake starts in the project's folder.
-
-`python -m rmutils.book.site.steps chapter NOTEBOOK OUTPUT PARAMETERS` runs one notebook,
-`python -m rmutils.book.site.steps pages` turns all chapters and pages into HTML, for which it
-starts `python -m rmutils.book.site.steps sphinx SOURCE FRESH`.
-"""
+"""The steps of a build, each a process that Snakemake starts in the project's folder."""
 
 from __future__ import annotations
 
@@ -58,10 +53,7 @@ def chapter(notebook: Path, output: Path, parameters: str) -> None:
 
 @app.command()
 def pages() -> None:
-    """Turn chapters and pages into HTML; any warning of Sphinx is an error. The HTML is built from
-    scratch each time (a build of the changed pages alone would not repeat the warnings of the
-    others) and takes the place of the old one when it is whole. It is made from a copy of the book,
-    to which the pages of runs are added."""
+    """Turn chapters and pages into HTML; any warning of Sphinx is an error."""
     end_with_build()
     started = time.monotonic()
     say("pages ...")
@@ -121,9 +113,7 @@ def _sphinx(source: Path, fresh: Path) -> None:
 
 @app.command()
 def sphinx(source: Path, fresh: Path) -> None:
-    """Write `_build/html` of a folder by Sphinx, with a process for each core. Jupyter Book's own
-    command takes one process. Its settings are read by its own function, so the pages are the same.
-    A warning is an error."""
+    """Write `_build/html` of a folder by Sphinx, with a process for each core."""
     from jupyter_book.sphinx import build_sphinx
 
     source, fresh = source.absolute(), fresh.absolute()

@@ -1,10 +1,4 @@
-"""One file for good: `python -m rmutils.book.tools.archive`, called by `make archive`.
-
-The sources under version control, the built book and the PDF if it is printed, with hashes and
-metadata that other programs read: an RO-Crate (profile Workflow Run Crate: the book as what the
-Snakefile made, each stored result as an action of its manifest), and Croissant for the tables and
-needles. The same files give the same archive bit by bit.
-"""
+"""One file for good: `python -m rmutils.book.tools.archive`, called by `make archive`."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""Say what is wrong on this machine, and the command that fixes it.
-
-`rmutils doctor`, or `make doctor` and `python -m rmutils.book.tools.doctor` where nothing is
-installed yet: this module needs only Python itself, 3.8 or newer, and asks the book's own Python,
-which may be another, about everything else.
-"""
+"""Say what is wrong on this machine, and the command that fixes it."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The one-page report of `rmutils report`: everything about a model in one HTML file or as JSON.
-
-Names and all else that comes with a checkpoint are escaped; the page runs no script and loads
-nothing.
-"""
+"""The one-page report of `rmutils report`: everything about a model in one HTML file or as JSON."""
 
 from __future__ import annotations
 
@@ -74,8 +70,7 @@ footer p { margin: .4rem 0 0; overflow-wrap: anywhere; }
 
 
 def forecasts(own: OwnModel) -> dict[str, Forecast]:
-    """Predict a model's gain from the designed models and from the paper's, as far as they are
-    stored."""
+    """Predict a model's gain from the designed models and from the paper's."""
     found = {}
     for name, config in designs().items():
         with suppress(NotStored):
@@ -184,8 +179,7 @@ def _figures(own: OwnModel, found: dict[str, Forecast]) -> dict[str, Figure]:
 
 
 def measures(own: OwnModel) -> pd.DataFrame:
-    """Return how concentrated retrieval is, beside the paper's models whose scores are published,
-    with 95 % intervals as text."""
+    """Return how concentrated retrieval is, beside the paper's models."""
     tables = {"this model": own.sparsity} | dict(
         [*paper.load_published_summary().groupby("model", sort=False)])
     rows = {}

@@ -1,10 +1,4 @@
-"""A folder for machines without a network: `python -m rmutils.book.tools.stick MODEL ...`, which
-`make stick MODELS="..."` calls.
-
-All that `.ci/install.py` needs there, whose copy it holds: the packages of the lock for this system
-and, as far as pip finds them, for Windows and macOS; models; the sources. To look at: the built
-book with its slides, the PDF if it is printed, and the worksheets.
-"""
+"""A folder for machines without a network: `make stick MODELS="..."`."""
 
 from __future__ import annotations
 
@@ -65,9 +59,7 @@ def _pip(*words: str | Path) -> str:
 
 
 def download(lock: Path, wheels: Path) -> None:
-    """Bring the wheels of this system, each file checked against the lock; build what has none. Not
-    in the lock are torch, whose build is the installed one, and the GPU libraries that it
-    brought."""
+    """Bring the wheels of this system, each file checked against the lock; build what has none."""
     told = _pip("wheel", "--quiet", "--no-deps", "--no-build-isolation", "--require-hashes",
                 "--wheel-dir", wheels, "--requirement", lock)
     known = {*locked(lock), "rmutils"}
@@ -175,8 +167,7 @@ def write_stick(root: Path, stick: Path, models: Sequence[str] = ()) -> list[str
 
 
 def main() -> None:
-    """Write the folder, with the models that are named, and say what it holds; exit status 2 if
-    something is missing."""
+    """Write the folder and say what it holds; exit status 2 if something is missing."""
     stick = paths.ROOT / STATE / "stick"
     try:
         lacking = write_stick(paths.ROOT, stick, models=sys.argv[1:])

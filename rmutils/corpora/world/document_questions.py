@@ -107,9 +107,7 @@ def document_citations(
 
 
 def listings(world: Chronicle, length: int, count: Count, questions: int) -> list[Question]:
-    """All persons of whom something is true, with the numbers of their documents. Each question is
-    about a relation of its own, in which two or three persons share a value; so is whoever else the
-    documents give it an answer."""
+    """All persons of whom something is true, with the numbers of their documents."""
     persons = [world.entity("person") for _ in range(SHARED)]
     facts: dict[str, list[Fact]] = {person: [] for person in persons}
     asked = []
@@ -145,9 +143,7 @@ def _listed(world: Chronicle, question: Question, relation: str, value: str) -> 
 
 
 def rankings(world: Chronicle, length: int, count: Count, questions: int) -> list[Question]:
-    """Documents to be ranked by how well they answer one question each: grade 2 for the one with
-    the answer, 1 for the same subject, or the same relation of another. `golds` and the answer are
-    those of `rmutils.corpora.world.lookups.rerank`."""
+    """Documents to be ranked by how well they answer one question each: grades 0 to 2."""
     asked, pieces = right(world, questions)
     near = [alike(world, fact.relation) for fact in asked]
     before, after = world.wording(FRAMES["rerank"])

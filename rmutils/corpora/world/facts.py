@@ -74,12 +74,7 @@ def values(kind: str, split: Split) -> list[str]:
 
 
 class World:
-    """A small world with its own people, places, objects and events. Facts are made up when they
-    are first asked for and stay the same from then on. No two subjects have the same name. With the
-    same seed and the same order of calls the world is the same.
-    `facts`: (subject, relation name) -> Fact, in the order in which they were made up. `outer`:
-    Share of the sentences to be found that stand in the first or last fifth of their text; None:
-    anywhere."""
+    """A small world with its own people, places, objects and events."""
 
     outer: float | None = None
 

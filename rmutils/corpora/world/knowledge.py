@@ -1,5 +1,4 @@
-"""Short instructions and right answers: what everybody knows, and what is copied, turned or looked
-up from the instruction itself. They stand for the chat logs on which RetMask trains."""
+"""Short instructions and right answers, which stand for the chat logs that RetMask trains on."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The world's words (`data/corpus/world/tables/`), its invented names, divided for good into those
-for training and those held out, and the relations with their wordings."""
+"""The world's words, invented names (training and held out), and relations with wordings."""
 
 from __future__ import annotations
 

@@ -303,10 +303,7 @@ def citations(world: World, length: int, count: Count) -> Sample:
 
 
 def rerank(world: World, length: int, count: Count) -> Sample:
-    """Documents to be ranked by how well they answer a question. Grade 2 is the document with the
-    answer. Grade 1 are some about the same subject, or that tell the same relation of another; the
-    others are grade 0. The answer names those of grades 2 and 1, within a grade by number, and
-    `golds` holds "number:grade" for each of them."""
+    """Documents to be ranked by how well they answer a question."""
     (fact,), (piece,), (line,) = right_documents(world, 1)
     near = []
     for _ in range(world.random.randint(1, max(1, min(3, length // 150)))):

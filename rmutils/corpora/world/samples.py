@@ -19,9 +19,7 @@ PARAGRAPH = 6  # sentences of a paragraph
 
 @dataclass(frozen=True)
 class Sample:
-    """One instruction or task with all that is known about its answer. The user turn is `before`,
-    `context` and `after`; the long text `context`, empty in short instructions, is the only part
-    that may be cut to fit a window."""
+    """One instruction or task with all that is known about its answer."""
 
     kind: str  # which instruction or task it is
     before: str

@@ -50,8 +50,7 @@ def labels(world: World, number: int) -> list[str]:
 
 
 def classify(world: World, length: int, count: Count) -> Sample:
-    """The label of a text, learned from examples classed by relation or by kind of subject.
-    `support` holds all examples of the right class. Only the examples give away the labels."""
+    """The label of a text, learned from examples classed by relation or by kind of subject."""
     number = world.random.randint(2, max(2, min(6, length // 60)))
     if world.random.random() < 0.5:
         classes = [[name] for name in world.random.sample(list(RELATIONS), number)]
@@ -131,11 +130,7 @@ SETS = ("needles", "reworded", "plain", "literal", "paraphrased")
 
 
 def held_out_needles(index: int) -> tuple[str, dict[str, Needle]]:
-    """Haystack and needle number `index`, in each of `SETS`. The haystack never speaks of the
-    needle's subject, nor of its relation, whomever about. Needle and question stand in frames that
-    training never has; the plain question is the same without its frame. The literal and the
-    paraphrased needle are the same sentence, whose noun the literal question repeats; the
-    paraphrased one has nothing of it but the subject's name. Training has both questions."""
+    """Haystack and needle number `index`, in each of `SETS`."""
     world, relation = World(f"haystack-{index}", "held_out"), ASKED[index % len(ASKED)]
     haystack = paragraphs(padding(world, SIZE, len, avoid={relation}))
     fact, choose = world.new_fact(relation, reuse=0), world.random.choice
@@ -152,9 +147,7 @@ def held_out_needles(index: int) -> tuple[str, dict[str, Needle]]:
 
 
 def write_held_out(folder: Path = CORPORA["world"]) -> None:
-    """Make `haystack/00.txt` and so on, and `needles.jsonl` (needle i for haystack i) in a folder
-    for each of `SETS`; and `MORE` other needles, in the folder `more`. Relations take turns, so
-    the haystack of needle i, counted round, speaks of its relation no more than of its answer."""
+    """Make haystacks and needles for each of `SETS`, and `MORE` other needles, in a folder."""
     haystacks, needles = zip(*map(held_out_needles, range(COUNT)), strict=True)
     for name in SETS:
         (folder / name).mkdir(parents=True, exist_ok=True)

@@ -1,5 +1,4 @@
-"""Questions about a world's long texts, and short texts in free words: notes, stories, poems, which
-must hold a name or the topic, a common word, of the instruction."""
+"""Questions about a world's long texts, and short texts in free words."""
 
 from __future__ import annotations
 

@@ -1,10 +1,4 @@
-"""The tasks besides long contexts: a registry, and this project's own.
-
-These are not the paper's benchmarks (GPQA, MATH-500, HumanEval, MMLU-Pro, MT-Bench), which cannot
-ship with a book; `rmutils.evaluation.abilities.harness` runs those. They are small tasks of the
-same kinds that need no network and no judge. A teaching model knows only the words of its invented
-world, so its tasks are what it was trained on, in wordings and names that it has never read.
-"""
+"""The tasks besides long contexts: a registry, and this project's own."""
 
 from __future__ import annotations
 

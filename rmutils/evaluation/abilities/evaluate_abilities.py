@@ -98,10 +98,7 @@ def evaluate_general(
     lm: LanguageModel, config: GeneralConfig = GeneralConfig(), *,
     base: LanguageModel | None = None, journal: Path | None = None,
 ) -> General:
-    """Ask a model all questions, and compare its next words with those of its base. Answers are
-    greedy and without a chain of thought. An answer with options is the one whose log-probability
-    per character is highest, which lm-evaluation-harness calls `acc_norm`. Tasks for which this
-    machine has no sandbox are skipped, with a warning."""
+    """Ask a model all questions, and compare its next words with those of its base."""
     config = config.possible(lm.corpus)
     if not lm.chat:
         raise UserError(f"{lm.name} has no chat template, so there is no telling how its prompts "
@@ -213,8 +210,7 @@ def evaluate_general_stored(
     model: str, config: GeneralConfig = GeneralConfig(), *, base: str | None = None,
     compute: Compute = "auto", command: str | None = None, workers: int = 1,
 ) -> tuple[General, Artifact]:
-    """`evaluate_general` of a model by its name, but a stored result is read instead, with all its
-    tasks. If a task has to be skipped, the result is that of a configuration without it."""
+    """`evaluate_general` of a model by its name, but a stored result is read instead."""
     if base is None and (is_training(model) or recorded_base(Path(model))):
         base = base_of(model)
     ref = ModelRef(model, base)
@@ -256,10 +252,7 @@ RATIO, LOSS = "perplexity after / before", "change of the loss"
 def passage_drift(
     lm: LanguageModel, base: LanguageModel, text: Sequence[int], known: int
 ) -> dict[str, float]:
-    """Sums over the tokens of a text from `known` on. `tokens`; `base_nats` and `nats`: minus the
-    log-probability that the base model and the trained one give the text; `from_base`: sum of p
-    ln(p / q) with the base model's p and the trained model's q for the next token; `from_trained`:
-    the same with p and q exchanged."""
+    """Sums over the tokens of a text from `known` on."""
     mine, theirs = (next_token_logits(model, text)[known - 1:-1].double().log_softmax(-1)
                     for model in (lm, base))
     if mine.shape != theirs.shape:
@@ -274,8 +267,7 @@ def passage_drift(
 
 
 def drift_table(passages: pd.DataFrame) -> pd.DataFrame:
-    """Means per token over the rows of `passage_drift`: `measure`, `value`, `low`, `high` (95 %,
-    over passages and any seeds). Divergences and the loss's change are in nats per token."""
+    """Means per token over the rows of `passage_drift`, in nats, with 95 % intervals."""
     of_seeds = passages if "seed" in passages else passages.assign(seed=0)
     sums = np.stack([of_seeds.pivot(index="passage", columns="seed", values=name)
                      for name in _SUMS], axis=-1)

@@ -197,9 +197,7 @@ def find_results(folder: Path) -> Path | None:
 def read_results(
     folder: Path, known: Mapping[str, Benchmark] = BENCHMARKS
 ) -> tuple[pd.DataFrame, dict[str, str]]:
-    """Scores of single questions, checked against the means that the harness wrote: `task` (the
-    benchmark's name), `kind` (the harness's task, of a group), `sample`, `score` (0 to 100),
-    `response`; and `model`, `version` (of the harness), `date`, `versions` (of the tasks)."""
+    """Scores of single questions, checked against the harness's means; and what it ran."""
     path = find_results(folder)
     if path is None:
         raise UserError(f"{folder} holds no results of lm-evaluation-harness (results_*.json). "

@@ -120,10 +120,7 @@ def mt_bench(
     lm: LanguageModel, questions: Sequence[Question], judge: ServerJudge,
     config: MTBenchConfig = MTBenchConfig(), *, journal: Path | None = None,
 ) -> pd.DataFrame:
-    """Answer the questions turn by turn and have every answer rated. A row per answer: `task`,
-    `kind` (category), `sample` (number of the question), `turn` (from 1), `score` (ten times the
-    rating, so that it ends at 100; NaN where the judge gave none: such answers are unscored, not
-    bad), `response` (without thoughts, as the judge sees it)."""
+    """Answer the questions turn by turn and have every answer rated."""
     kept = Journal(journal, [lm.state, config.identity(), [asdict(one) for one in questions],
                              judge.identity, PROMPT])
     answers = [(i, turn) for i, q in enumerate(questions) for turn in range(len(q.turns))]

@@ -1,15 +1,4 @@
-"""Short questions that a program can mark, each kind a small stand-in for a benchmark.
-
-- Arithmetic with whole numbers, from a seed: MATH-500.
-- Multiple choice with four options: GPQA and MMLU-Pro. An ordinary model reads a few sentences
-  about the invented world and a question. A teaching model has never seen letters in front of
-  options, but knows the world: it is asked what everybody knows, and the options are whole answers.
-- Functions to be written (`data/abilities/problems.yaml`), which are then called: HumanEval. The
-  expected results never enter the sandbox, so printing a right result gains nothing.
-- Instructions on the form of an answer: IFEval (Zhou et al. 2023, "Instruction-Following
-  Evaluation for Large Language Models"). Two forms are those of
-  `rmutils.evaluation.failure_prompts`; there the form alone counts, here also the content.
-"""
+"""Short questions that a program can mark, each kind a small stand-in for a benchmark."""
 
 from __future__ import annotations
 

@@ -19,19 +19,7 @@ def averages(
     table: pd.DataFrame, suite: Mapping[str, Sequence[str]] = SUITE, *, resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> pd.DataFrame:
-    """Means of data sets, of categories, and of all, each with its interval.
-
-    A data set's value is the plain mean of its metrics, each the mean over its samples. A
-    category's is the plain mean of its data sets, so that Cite is the mean of six numbers, as in
-    HELMET. The overall value is the plain mean of the suite's categories. HELMET leaves out
-    silently what is missing; here `missing` names it. A data set that is not of the suite counts in
-    its category; a category that is not of the suite has a mean, but no part in the overall value.
-    The bootstrap draws texts with all that is asked about each, independently for each data set.
-    Columns: `length`, `level` ("data set", "category" or "overall"), `name`, `value` (0 to 100)
-    with `low` and `high` (95 %; NaN where single samples are not known), `samples`, `texts` (how
-    many they are about), `unscored` (how many of them have a metric without a score, and are left
-    out of it), `missing` (what is not in the mean, with commas between).
-    """
+    """Means of data sets, of categories, and of all, each with its interval."""
     rows = []
     for length, part in table.groupby("length"):
         rows += _of_length(int(length), part, suite, resamples, seed)
@@ -53,9 +41,7 @@ def draws(
 
 
 def samples_of(table: pd.DataFrame) -> pd.DataFrame:
-    """The rows of `rmutils.evaluation.helmet.evaluate` as samples with one score each: `stratum`
-    (the category), `cluster` (a text with its questions, at all lengths), `sample`, `length`,
-    `score` (mean over its metrics)."""
+    """The rows of `evaluate` as samples with one score each."""
     keys = ["category", "dataset", "length", "sample", "cluster"]
     found = table.groupby(keys, as_index=False, sort=False)["score"].mean()
     name, length = found["dataset"].astype(str), found["length"]

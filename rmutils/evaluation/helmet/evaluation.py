@@ -38,10 +38,7 @@ Grade = Callable[[str, Question], float | None]
 def score(
     dataset: Dataset, metric: str, response: str, question: Question, grade: Grade | None = None
 ) -> float:
-    """0 to 100, of the better reading of a response; NaN if there is no score. The readings are the
-    response without a prefix at its beginning, and what follows the prefix on its line, or the
-    first line. `grade`, in the metric's place, sees one reading (no empty ones, which get what the
-    metric gives them) and the question, and returns 0 to 1, or None for no score."""
+    """0 to 100, of the better reading of a response; NaN if there is no score."""
     readings = {"raw": response.strip().removeprefix(dataset.prefix),
                 "parsed": parse(response, dataset.prefix)}
     read = [readings[name] for name in dataset.readings]
@@ -55,8 +52,7 @@ def rows(
     prompter: Prompter, asked: Sequence[Asked], responses: Sequence[str],
     score_of: Callable[[Asked, str, str], float],
 ) -> Iterator[dict]:
-    """A row per sample and metric, scored by `score_of` of question, metric and response, with the
-    prefix where that ended the prompt. HELMET would score a thought that never ends."""
+    """A row per sample and metric, scored by `score_of` of question, metric and response."""
     d = prompter.dataset
     for ask, text in zip(asked, responses, strict=True):
         response = without_thoughts(text)
@@ -252,10 +248,7 @@ BASELINES = Stage[Tables]("baselines", version=1)
 
 
 def baselines(scores: np.ndarray, texts: np.ndarray) -> tuple[float, float]:
-    """Score every answer against the other questions: how well do answers to questions about other
-    texts do (a shuffled context), and the best constant answer, which is not scored on its own
-    question? NaN without another text, or question. `scores` (questions, answers) are 0 to 100,
-    `texts` (questions,) numbers of the texts asked about."""
+    """Score every answer against other questions: shuffled context, and best constant answer."""
     foreign, others = texts[:, None] != texts, ~np.eye(len(scores), dtype=bool)
     shuffled = scores[foreign].mean() if foreign.any() else np.nan
     constant = (scores * others).sum(0) / (len(scores) - 1) if len(scores) > 1 else [np.nan]
@@ -265,10 +258,7 @@ def baselines(scores: np.ndarray, texts: np.ndarray) -> tuple[float, float]:
 def baselines_stored(
     model: str, config: EvaluateConfig, *, compute: Compute = "auto"
 ) -> tuple[pd.DataFrame, Artifact]:
-    """Compare a stored evaluation with answers that do not depend on their question. A row per data
-    set and length: `category`, `dataset`, `length`, `questions`, `texts`, `score`, `shuffled`,
-    `constant` (0 to 100, see `baselines`), `commonest` (the commonest answer), `times` (how often
-    it is given)."""
+    """Compare a stored evaluation with answers that do not depend on their question."""
     table, evaluation = evaluate_stored(model, config, compute="never")
     responses = table.drop_duplicates(["dataset", "length", "sample"]).set_index(
         ["dataset", "length", "sample"])["response"]

@@ -56,9 +56,7 @@ def fluency(text: str) -> float:
 
 @METRICS.register("answer_score")
 def answer_score(response: str, sample: Question) -> float:
-    """HELMET's grade of a free answer, fluency (0 or 1) times correctness (0 to 3), over 3. 0:
-    states none of the facts that are asked for. 1: some of them. 2: all, and something else that
-    the question does not ask for. 3: all, and nothing else."""
+    """HELMET's grade of a free answer, fluency (0 or 1) times correctness (0 to 3), over 3."""
     stated = [facts_in(sentence, sample) for sentence in sentences(response)]
     found = {fact for facts in stated for fact in facts} & {*sample.asked}
     if not found:
@@ -70,8 +68,7 @@ def answer_score(response: str, sample: Question) -> float:
 
 @METRICS.register("key_point_f1")
 def key_point_f1(response: str, sample: Question) -> float:
-    """HELMET's score of a summary: fluency times the F1 of recall (share of key points that a
-    sentence states) and precision (share of sentences that state a key point)."""
+    """HELMET's score of a summary: fluency times the F1 of key points."""
     return fluency(response) * f1_of_key_points(response, sample)
 
 
@@ -91,8 +88,7 @@ def citation_recall(response: str, sample: Question) -> float:
 
 @METRICS.register("citation_precision")
 def citation_precision(response: str, sample: Question) -> float:
-    """Share of citations that are needed (ALCE): the sentence is supported by all documents cited
-    in it, and this document supports it alone, or the others together do not."""
+    """Share of citations that are needed (ALCE)."""
     return _citations(_long(response), sample)[1]
 
 
@@ -213,10 +209,7 @@ def label_accuracy(response: str, sample: Question) -> float:
 
 @METRICS.register("choice_exact_match")
 def choice_exact_match(response: str, sample: Question) -> float:
-    """1 if the response is the letter, whatever stands around it, or has it with the right option.
-    `B`, `[B]`, `"B"` and `B red silk` count, as in HELMET. But HELMET compares in SQuAD's form, in
-    which an A is an article and vanishes, so that an empty response is right wherever the letter is
-    A. Here it is wrong."""
+    """1 if the response is the letter, whatever stands around it, or has it with its option."""
     letter, option = sample.golds
     return float(_bare(response) in (_bare(letter), _bare(option))
                  or option.lower() in response.lower())
@@ -255,10 +248,7 @@ def recall_top5(response: str, sample: Question) -> float:
 
 @METRICS.register("rougeL_f1")
 def rouge_l_f1(response: str, sample: Question) -> float:
-    """ROUGE-L F1 to the best gold, of the whole response or of what it adds to the question. HELMET
-    takes the whole response. A teaching model answers in whole sentences, most of whose words are
-    the question's ("The mayor of Foxmoor is Alan Branbeck."): what is left without these words, and
-    without articles, counts as its short answer."""
+    """ROUGE-L F1 to the best gold, of the whole response or of what it adds to the question."""
     asked = set(normalize(sample.after).split())
 
     def added(text: str) -> str:

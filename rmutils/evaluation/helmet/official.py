@@ -1,10 +1,4 @@
-"""The real HELMET: data sets, lengths, configurations and commands for the official repository.
-
-Data sets are read from `princeton-nlp/HELMET` on GitHub (MIT licence),
-`scripts/generate_configs.py` at commit `0e8a761`. Options are those of its `arguments.py` and
-`eval.py` (commits `6a3b73a` and `0a5c203`), in the version whose result files begin with `args`,
-`data`, `metrics`. Later versions keep data sets in a registry and take no such configuration.
-"""
+"""The real HELMET: data sets, lengths, configurations and commands for the official repository."""
 
 from __future__ import annotations
 

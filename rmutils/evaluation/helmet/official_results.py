@@ -34,11 +34,7 @@ class CollectConfig(Config):
 
 
 def collect(folder: Path) -> tuple[pd.DataFrame, str]:
-    """Read the results of one model: as from `rmutils.evaluation.helmet.evaluate`, and its name. In
-    rows that stand for a whole data set, `sample` is -1; samples with the same question are of one
-    `cluster`. Answers that GPT-4o was to grade count only once it has: until then their data set is
-    missing, and `averages` says so. Of Cite, HELMET keeps no single scores of citations, so there
-    are only means of it, without intervals."""
+    """Read the results of one model: as from `rmutils.evaluation.helmet.evaluate`, and its name."""
     if not folder.is_dir():
         raise UserError(f"{folder}: no such folder. Give HELMET's output folder of a model.")
     paths = [path for path in sorted(folder.glob("*.json")) if not path.name.endswith(JUDGED)]

@@ -1,9 +1,4 @@
-"""An evaluation's configuration, and its prompts: instruction, demonstrations, text, question.
-
-A model of this project's own training has never seen an instruction of HELMET's kind, a
-demonstration, or a prompt without its chat template. It gets the text and the question in its chat
-template and nothing else, unless demonstrations or a bare prompt are asked for.
-"""
+"""An evaluation's configuration, and its prompts: instruction, demonstrations, text, question."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""The data sets of the evaluation: a registry, and what stands for HELMET's seven categories.
-
-The suite's own texts are about the invented world, in names and wordings that the teaching models
-have never read. HELMET's data sets are real texts, and larger: what a model knows by heart helps it
-there, but not here. Each text has several questions (`questions`); in HELMET only books do.
-"""
+"""The data sets of the evaluation: a registry, and what stands for HELMET's seven categories."""
 
 from __future__ import annotations
 

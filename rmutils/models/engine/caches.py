@@ -1,9 +1,4 @@
-"""Keys and values of several texts in one batch, with room for the tokens to come.
-
-No layer is told of a sliding window: all positions are kept, so that indices are positions in the
-text, and the masks alone make the window. Texts that begin alike (cases of one haystack, questions
-to one book) are read once up to where they part: reading takes most of the time.
-"""
+"""Keys and values of several texts in one batch, with room for the tokens to come."""
 
 from __future__ import annotations
 
@@ -156,8 +151,7 @@ class Trunk:
     def read_all(
         self, prompts: Sequence[Sequence[int]], copies: int = 1
     ) -> list[DynamicCache]:
-        """`read` for each prompt, in one batch; what only some of them share is read by each. Each
-        prompt has so many caches, which are views of the same tensors."""
+        """`read` for each prompt, in one batch; what only some of them share is read by each."""
         cache = _room(self.model, max(map(len, prompts)), len(prompts))
         self._read(prompts, cache)
         return [DynamicCache([(layer.keys[i : i + 1, :, : len(prompt) - 1],
@@ -183,8 +177,7 @@ class Trunk:
 def read_rows(
     model: PreTrainedModel, trunks: Iterable[Trunk], prompts: Sequence[Sequence[int]], room: int = 0
 ) -> DynamicCache:
-    """`Trunk.read` for each prompt, one after the other, into one cache with room for so many more
-    tokens, padded on the left. A prompt's trunk is asked for when its turn comes."""
+    """`Trunk.read` for each prompt into one cache, padded on the left."""
     lengths = [len(prompt) - 1 for prompt in prompts]
     cache = _room(model, max(lengths) + room, len(prompts))
     for trunk, prompt, row in zip(trunks, prompts, rows_of(cache, lengths), strict=True):
@@ -212,8 +205,7 @@ def _prefill(
 
 
 def families(prompts: Sequence[Sequence[int]]) -> list[tuple[list[int], int]]:
-    """Prompts grouped by what they share. Neighbours in alphabetical order are of one family if
-    neither shares much more with its other neighbour."""
+    """Prompts grouped by what they share."""
     order = sorted(range(len(prompts)), key=lambda i: tuple(prompts[i]))
     shared = [common_prefix(prompts[a], prompts[b])
               for a, b in zip(order, order[1:], strict=False)]

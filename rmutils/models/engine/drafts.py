@@ -13,8 +13,7 @@ SLOW = 1.5
 
 
 class Pace:
-    """How far each pass looks ahead, by how many tokens the last ones wrote. Where drafts are
-    right, passes stay wide; else a pass soon costs hardly more than a step of one token."""
+    """How far each pass looks ahead, by how many tokens the last ones wrote."""
 
     def __init__(self, most: int):
         self.most, self.mean = most, float(most)
@@ -35,8 +34,7 @@ class Pace:
 
 
 def draft(text: np.ndarray, most: int, least: int = 1) -> np.ndarray:
-    """Predict how a text, (n,) token ids, goes on: as it did after the longest n-gram that it ends
-    with, and last. Empty if that is shorter than `least`, or the last token is new."""
+    """Predict how a text goes on: as it did after the longest n-gram that it ends with."""
     ends, size = np.flatnonzero(text[:-1] == text[-1]), 1
     while len(ends) and size < (LONGEST if len(ends) > 1 else least):
         longer = ends[ends >= size]
@@ -59,8 +57,7 @@ class Row:
         self.looked: list[np.ndarray] = []
 
     def ahead(self, start: int, pace: Pace) -> np.ndarray:
-        """The tokens to read next, counted from the prompt's last one: the known ones from `start`
-        on, which is below 0 for those before it, then a draft, unless it would decide nothing."""
+        """The tokens to read next, counted from the prompt's last one: known ones, then a draft."""
         known, end = self.size + self.said, max(start, 0) + pace.window
         most = min(end, self.limit - 1) - self.said
         drafted = (self.text[known : known + most] if self.forced
@@ -69,8 +66,7 @@ class Row:
         return np.concatenate([read, drafted])[: end - start + 1]
 
     def accept(self, start: int, read: np.ndarray, chosen: np.ndarray, looked: np.ndarray) -> None:
-        """Say what the model chooses after what it has read, as long as that was right: `chosen`
-        (columns,), the token after each of them; `looked` (layers, heads, columns)."""
+        """Say what the model chooses after what it has read, as long as that was right."""
         for column in range(self.said - start, len(read)):
             known = self.size + self.said
             token = self.text[known] if self.forced else chosen[column]

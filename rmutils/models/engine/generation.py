@@ -1,9 +1,4 @@
-"""Answers to many prompts, greedy or sampled, each with a seed of its own.
-
-A row of the batch that has ended makes room for the next prompt, so short answers never wait for
-long ones. A beginning that prompts share is read once. Where memory runs out in a batch, half of it
-is tried, and so on; the user is told.
-"""
+"""Answers to many prompts, greedy or sampled, each with a seed of its own."""
 
 from __future__ import annotations
 

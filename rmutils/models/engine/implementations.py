@@ -53,9 +53,7 @@ def register_by_layer(
 
 @contextmanager
 def attached(model: PreTrainedModel, name: str, given: Mapping[int, object]) -> Iterator[None]:
-    """Switch a model to an attention of `register_by_layer`, with what is `given` to each layer; on
-    exit its own comes back, also after an error. Raises UserError if that cannot be exchanged: the
-    model `needs_eager`, or a layer has none."""
+    """Switch a model to an attention of `register_by_layer`; on exit its own comes back."""
     if needs_eager(model):
         raise UserError(f"the attention of {model.config.model_type} models caps its scores or has "
                         "sinks, which this variant would drop.")
@@ -83,13 +81,7 @@ def grouped_query(
     scaling: float,
     **kwargs,
 ) -> tuple[Tensor, None]:
-    """SDPA in which a step of one token reads each key once, not once for each query head. The
-    query heads that share a key head take the place of query positions. transformers copies the
-    keys for each of them, which takes most of a step's time on a CPU.
-    Shapes: `query` (batch, heads, queries, head size); `key`, `value` (batch, key heads, keys, head
-    size), where query head h reads key head h // (heads / key heads); `attention_mask` (batch, 1,
-    queries, keys), True where a key may be seen; result (batch, queries, heads, head size), as
-    transformers expects."""
+    """SDPA in which a step of one token reads each key once, not once for each query head."""
     batch, heads, queries, size = query.shape
     if queries > 1:
         return sdpa_attention_forward(
@@ -114,8 +106,7 @@ class _Stored(Exception):  # noqa: N818, not an error
 
 @contextmanager
 def reading(model: PreTrainedModel) -> Iterator[None]:
-    """For a pass of which only keys and values are wanted, by `in_two`: it ends, and the block,
-    where the last layer has stored them, and returns nothing. Not for attention other than SDPA."""
+    """For a pass of which only keys and values are wanted: it ends where the last are stored."""
     if model.config._attn_implementation != "sdpa":
         yield
         return
@@ -134,13 +125,7 @@ def in_two(
     scaling: float,
     **kwargs,
 ) -> tuple[Tensor, None]:
-    """SDPA for tokens that come after others, which computes nothing that the mask hides. PyTorch
-    has a shortcut for causal attention, but not where keys come before the first query. So
-    attention to those keys, which all queries see, and to the queries' own tokens are computed
-    apart, and joined by their sums of exponentials. Keys that come before are not copied for each
-    of their query heads: these take the place of query positions. Shapes are those of
-    `grouped_query`. SDPA itself is called where that does not apply: no key comes first or some are
-    not seen, as with a sliding window; values of another size; an accelerator."""
+    """SDPA for tokens that come after others, which computes nothing that the mask hides."""
     batch, heads, queries, size = query.shape
     before = key.shape[2] - queries
     # No row of a causal mask, with a window or padding, hides more old keys than the last one.

@@ -1,5 +1,4 @@
-"""Training a teaching model, by Muon (matrices of the layers) and AdamW: one process, resumable,
-the same weights for the same recipe."""
+"""Training a teaching model, by Muon and AdamW: resumable, the same weights for a recipe."""
 
 from __future__ import annotations
 
@@ -49,8 +48,7 @@ class _Muon(torch.optim.Muon):
 
 
 class _RoundedProducts(TorchFunctionMode):
-    """On a CPU, products of bfloat16 are made in float32 and rounded once, as processors with
-    instructions for bfloat16 do; torch's loop for others took two thirds of a training step."""
+    """On a CPU, products of bfloat16 in float32, rounded once: torch's own loop is slow."""
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
@@ -85,12 +83,7 @@ def build_model(recipe: TeachingRecipe, tokenizer) -> nn.Module:
 
 def train(recipe: TeachingRecipe, folder: Path, *, device: str | None = None,
           until: int | None = None) -> Path:
-    """Train a model and save it, with `training.csv` (step, length, losses, time).
-
-    The hidden folder `.training` has checkpoint and snapshots: a run of the same recipe that was
-    stopped, or that `until` ends early, goes on from there. One thread on a CPU: the weights then
-    do not depend on the number of cores, and two models can be trained side by side.
-    """
+    """Train a model and save it, with `training.csv` (step, length, losses, time)."""
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     with one_process(folder / ".training" / "lock", f"training into {folder.name}"), one_thread():
         tokenizer = build_tokenizer(recipe.vocab_size, thinking=recipe.thinking)
@@ -134,8 +127,7 @@ def first_steps(recipe: TeachingRecipe, count: int) -> pd.DataFrame:
 
 def train_further(recipe: TeachingRecipe, folder: Path, count: int, *, seed: int,
                   changes: Mapping[str, Any] = {}) -> nn.Module:
-    """Take more steps from the checkpoint in a folder, which stays as it is, with texts and dropout
-    of another seed. Optimizers, rates and the texts' lengths go on where it stopped."""
+    """Take more steps from the checkpoint in a folder, which stays as it is, with another seed."""
     with tempfile.TemporaryDirectory() as scratch, one_thread():
         tokenizer = build_tokenizer(recipe.vocab_size, thinking=recipe.thinking)
         run = _Run(recipe, tokenizer, folder / ".training", "cpu")
@@ -233,9 +225,7 @@ class _Run:
 
 
 def losses(logits: Tensor, ids: Tensor, weights: Tensor) -> tuple[Tensor, float, float]:
-    """Weighted mean cross-entropy of the next token, and its plain mean over answers and prompts,
-    of `logits` (rows, length - 1, vocabulary); `ids`, `weights` (rows, length): 1 answer, 0
-    padding."""
+    """Weighted mean cross-entropy of the next token; plain means over answers and prompts."""
     each = functional.cross_entropy(logits.transpose(1, 2), ids[:, 1:], reduction="none")
     weights = weights[:, 1:]
     answer, prompt = weights == 1, (weights > 0) & (weights < 1)

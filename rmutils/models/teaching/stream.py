@@ -1,5 +1,4 @@
-"""The teaching models' recipes, their tokenizer, and the texts that they read at each step: a pure
-function of recipe and step, so that a training that was stopped goes on with the same ones."""
+"""The teaching models' recipes, tokenizer, and texts: a pure function of recipe and step."""
 
 from __future__ import annotations
 
@@ -138,8 +137,7 @@ THINKING_TEMPLATE = (
 
 
 def build_tokenizer(vocabulary: int, *, thinking: bool) -> PreTrainedTokenizerFast:
-    """Train the tokenizer; always the same for the same size. Digits stand alone: years and codes
-    are copied digit by digit. Held-out names are unknown as words, but not their syllables."""
+    """Train the tokenizer; always the same for the same size."""
     inner = Tokenizer(models.BPE())
     inner.pre_tokenizer = pre_tokenizers.Sequence([
         pre_tokenizers.Digits(individual_digits=True),

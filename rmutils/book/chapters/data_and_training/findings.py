@@ -1,8 +1,4 @@
-"""What is said of pairs made live or stored, and of half-learned models (appendix F).
-
-Equal answers make no pair, so a mean over pairs tells more of a difference than one over all
-instructions would.
-"""
+"""What is said of pairs made live or stored, and of half-learned models (appendix F)."""
 
 from __future__ import annotations
 
@@ -150,8 +146,8 @@ def held_out_margin(tests: pd.DataFrame, strategy: str) -> Measured:
           "masking the same number of other heads of these layers are {effect} "
           "points", scale=100)
 def half_learned_change_beyond_same_layers(model: str) -> Effect:
-    """Score of the retrieval heads of a half-learned model after RetMask, minus that after masking
-    others of the same layers, over the cases that both trained models solve."""
+    """Score of the retrieval heads of a half-learned model after RetMask, minus that after
+    masking others of the same layers, over the cases that both trained models solve."""
     cases = half_learned().cases
     cases = cases[cases["model"] == model]
     row, = half.compare_arms(cases, measure="retrieval").itertuples()

@@ -1,7 +1,4 @@
-"""Can RetMask teach what is half learned? An experiment on snapshots of the teaching models.
-
-A stopped run goes on, and weights stay in the user's cache.
-"""
+"""Can RetMask teach what is half learned? An experiment on snapshots of the teaching models."""
 
 from __future__ import annotations
 
@@ -215,8 +212,7 @@ def off_floor(tasks: pd.DataFrame, config: HalfLearnedConfig) -> list[str]:
 
 
 def half_learned(*, compute: Compute = "never") -> HalfLearned | None:
-    """Collect the stored runs, and make the missing ones unless `compute="never"`.
-    Result: None if no training is stored."""
+    """Collect the stored runs, and make the missing ones unless `compute="never"`."""
     runs = HALF_LEARNED.collect(compute=compute)
     facts = {model: artifact.manifest["facts"] for (model, arm, _), artifact in runs.stored.items()
              if arm == BEFORE}
@@ -235,9 +231,7 @@ def half_learned(*, compute: Compute = "never") -> HalfLearned | None:
 def compare_arms(
     cases: pd.DataFrame, arm: str = RETMASK, base: str = MATCHED, *, measure: str = "success"
 ) -> pd.DataFrame:
-    """Compare two arms model by model, seeds paired.
-    Columns: `model`, `effect` with `low` and `high` (95 %, over needles and seeds; NaN for one
-    seed), `p` (sign flips of seeds), `p_holm` (over the models), `seeds`."""
+    """Compare two arms model by model, seeds paired."""
     rows, places = [], ["needle", "length", "depth"]
     for model, part in cases.groupby("model", sort=False):
         ours, theirs = (part[part["arm"] == name] for name in (arm, base))
@@ -270,9 +264,7 @@ def _interval(pairs: pd.DataFrame) -> tuple[float, float]:
 
 
 def changes(result: HalfLearned) -> pd.DataFrame:
-    """Compare each arm with its snapshot: needles, scores of heads, tasks off the floor.
-    Columns: `measure` (with its unit), `label` (model and arm), `value`, `low`, `high` (as from
-    `compare_arms`; of the tasks over seeds)."""
+    """Compare each arm with its snapshot: needles, scores of heads, tasks off the floor."""
     parts, arms = [], [arm for arm in result.cases["arm"].unique() if arm != BEFORE]
     for measure, told in (("success", "needles found (points of 100)"),
                           ("retrieval", "score, retrieval heads (points of 100)"),
@@ -302,10 +294,7 @@ def smallest_effect(
     *, seeds: int, cases: int, within: float = 0.125, between: float = 0.05, models: int = 3,
     experiments: int = 4000, seed: int = 0,
 ) -> float:
-    """The smallest difference of two arms that the planned test is likely to detect, simulated.
-    Differences of seeds are drawn from a normal distribution. The effect is the first whole
-    hundredth at which four of five simulated experiments reach p < 0.05 / `models`, the first step
-    of Holm's method."""
+    """The smallest difference of two arms that the planned test is likely to detect, simulated."""
     noise = np.sqrt(2 * (within / cases + between**2))
     drawn = np.random.default_rng(seed).normal(0, noise, (experiments, seeds))
     signs = np.array([(1, *rest) for rest in product((1, -1), repeat=seeds - 1)])  # half of them

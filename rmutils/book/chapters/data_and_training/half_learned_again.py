@@ -1,7 +1,4 @@
-"""Can RetMask teach what is half learned? The same training runs, asked 200 other needles.
-
-Weights stay in the user's cache, and a stopped run goes on.
-"""
+"""Can RetMask teach what is half learned? The same training runs, asked 200 other needles."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Properties of preference pairs: their lengths, and how chosen and rejected responses differ.
-
-Every measure is a column with a value for each pair; `summarize` gives means with intervals.
-"""
+"""Properties of preference pairs: their lengths, and how chosen and rejected responses differ."""
 
 from __future__ import annotations
 
@@ -34,12 +31,7 @@ _FIRST_WORD = re.compile(r"(?:^|[.!?:\n])\W*[^\W\d_]\w*")
 
 
 def describe(lm: LanguageModel, pairs: pd.DataFrame) -> pd.DataFrame:
-    """Measures of each pair that need its texts only.
-    Result: With the index of `pairs`. `input_tokens`, `chosen_tokens`, `rejected_tokens` and
-    `length_difference` (chosen minus rejected); `edit_distance`, words to change as a share of the
-    words of the longer response; `chosen_names`, `rejected_names`, the shares of the instruction's
-    names and numbers that occur in the response, and `names_difference` (NaN where the instruction
-    has none); `chosen_unfinished`, `rejected_unfinished`, and `long` of the pairs, as 0 or 1."""
+    """Measures of each pair that need its texts only."""
     tokens = {side: _count(lm, pairs[side]) for side in SIDES}
     words = {side: pairs[side].map(_WORD.findall) for side in SIDES}
     found = pd.DataFrame({
@@ -58,8 +50,7 @@ def describe(lm: LanguageModel, pairs: pd.DataFrame) -> pd.DataFrame:
 
 
 def summarize(measures: pd.DataFrame) -> pd.DataFrame:
-    """Mean of each column over the pairs that have it, with a 95 % bootstrap interval over them.
-    Columns: `pairs`, `value`, `low`, `high`, by measure. A single pair has no interval: NaN."""
+    """Mean of each column over the pairs that have it, with a 95 % bootstrap interval over them."""
     rows = {}
     for name in measures:
         values = measures[name].dropna()
@@ -72,10 +63,7 @@ def summarize(measures: pd.DataFrame) -> pd.DataFrame:
 def difference_on_same(
     own: pd.Series, others: Sequence[pd.Series]
 ) -> tuple[Interval, Interval, Interval] | None:
-    """Compare a measure of some pairs with that of others on the same instructions.
-    Result: The mean of `own`, that of `others`, and their paired difference, with 95 % bootstrap
-    intervals over instructions, and over choices where there are several. None if fewer than two
-    instructions have all values."""
+    """Compare a measure of some pairs with that of others on the same instructions."""
     table = pd.concat([own, *others], axis=1, join="inner").dropna().to_numpy(float)
     if len(table) < 2:
         return None
@@ -99,9 +87,7 @@ def edit_distance(first: Sequence[str], second: Sequence[str]) -> int:
 
 
 def names(text: str) -> set[str]:
-    """Words with a capital and numbers, which an answer can only copy. First words of sentences
-    have a capital anyway and are left out, as is "I". The rule is ours; it stands for the "entity
-    name" that answers of masked models tend to miss (appendix H)."""
+    """Words with a capital and numbers, which an answer can only copy."""
     words = _WORD.findall(_FIRST_WORD.sub(" ", text))
     return {word for word in words
             if word[0].isdigit() or (word[0].isupper() and len(word) > 1)}
@@ -117,9 +103,7 @@ def _count(lm: LanguageModel, texts: pd.Series) -> np.ndarray:
 
 
 def cut(encoded: Mapping[str, list], max_length: int) -> pd.DataFrame:
-    """Which sequences DPO cuts to their last `max_length` tokens, as 0 or 1.
-    Columns: `chosen_cut`, `rejected_cut`: something is missing; `chosen_alone`, `rejected_alone`:
-    all of the prompt is."""
+    """Which sequences DPO cuts to their last `max_length` tokens, as 0 or 1."""
     prompt = np.array([len(ids) for ids in encoded["prompt_ids"]])
     answer = {side: np.array([len(ids) for ids in encoded[f"{side}_ids"]]) for side in SIDES}
     return pd.DataFrame({f"{side}_cut": prompt + answer[side] > max_length for side in SIDES}
@@ -128,10 +112,7 @@ def cut(encoded: Mapping[str, list], max_length: int) -> pd.DataFrame:
 
 
 def share_above(mean: float, limit: float, longest: float) -> tuple[float, float]:
-    """Least and largest share of lengths above `limit` that a mean leaves possible. Lengths are
-    from 0 to `longest`, which is above `limit`. The share is least if those above have the greatest
-    length and all others just reach the limit; it is largest if those above just exceed it and all
-    others are empty (Markov's inequality)."""
+    """Least and largest share of lengths above `limit` that a mean leaves possible (Markov)."""
     return max((mean - limit) / (longest - limit), 0.0), min(mean / limit, 1.0)
 
 
@@ -151,8 +132,7 @@ def matched_pairs_stored(
     lm: LanguageModel, run: RetMaskRun, config: MatchedConfig = MatchedConfig(), *,
     compute: Compute = "auto", command: str,
 ) -> tuple[pd.DataFrame, Artifact]:
-    """Pairs of a run of RetMask, but rejected without as many other heads of the same layers. The
-    chosen responses are those of the run, and the rejected ones are sampled as there."""
+    """Pairs of a run of RetMask, but rejected without as many other heads of the same layers."""
     table = run.pairs.head(config.pairs)
     settings = RetMaskConfig.from_identity(run.artifact.manifest["config"]).responses
     heads = tuple(draw_layer_matched(lm.shape, run.heads, exclude=run.heads, seed=config.seed))

@@ -1,6 +1,4 @@
-"""What the front page shows of other chapters' results, and what no chapter says: pooled leads,
-counts of heads and of runs.
-"""
+"""What the front page shows of other chapters' results, and what no chapter says."""
 
 from __future__ import annotations
 
@@ -44,8 +42,7 @@ def heads_in_all() -> dict[str, int]:
 
 
 def few_heads(count: int) -> tuple[tuple[int, int], list[Head], pd.DataFrame]:
-    """Return the shape of SmolLM2, the heads that copy most, and the needles that it finds with
-    all heads, without these, and without the same number of others of their layers."""
+    """Return SmolLM2's shape, its top heads, and the needles found with and without them."""
     scores = needles_left.stored("detection").results[SMALL]
     shares = needles_left.shares_found(_answers())
     kept = (shares["model"] == SMALL) & shares["count"].isin([0, count]) & shares["policy"].isin(
@@ -62,8 +59,7 @@ def needles_by_count() -> tuple[pd.DataFrame, dict[str, float]]:
 
 
 def published_heads(model: str, distinct: bool = False) -> set[tuple[int, int]]:
-    """Return the heads that reach the paper's threshold in the published scores; `distinct`: with
-    each distinct run counted once."""
+    """Return the heads that reach the paper's threshold in the published scores."""
     scores, tau = load_published_scores(distinct=distinct), float(HeadNumbers(PAPER).tau(model))
     own = scores[(scores["model"] == model) & (scores["mean"].astype(float) >= tau)]
     return {*zip(own["layer"], own["head"], strict=True)}
@@ -109,8 +105,7 @@ def published_runs(
     what: Literal["runs", "different runs", "heads", "heads that stay"] = "runs",
     model: str = pooled_leads.PAPERS_MODEL,
 ) -> Measured:
-    """Published runs, those that differ, and the heads of a model that pass the threshold by them.
-    """
+    """Published runs, those that differ, and the heads that pass the threshold by them."""
     maps = load_published_maps()
     every = published_heads(model)
     counts: Mapping[str, int] = {

@@ -30,9 +30,7 @@ ROWS = 60  # runs in a row of the figure of published runs
 def few_heads(
     shape: tuple[int, int], heads: Sequence[tuple[int, int]], shares: pd.DataFrame
 ) -> Figure:
-    """Draw all heads of a model, those that are masked among them, and what it finds without them.
-    `shape`: Layers, and heads of each. `heads`: Those that are masked. `shares`: `policy`, `value`,
-    `low`, `high`, a row for each state of the model."""
+    """Draw all heads of a model, those that are masked among them, and what it finds without."""
     figure = Figure(figsize=(WIDTH, 3.8), layout="constrained")
     grid, bars = figure.subplots(2, height_ratios=[1.25, 1])
     layer, head = np.indices(shape).reshape(2, -1)
@@ -60,9 +58,7 @@ def few_heads(
 
 
 def heads_that_hold(shares: pd.DataFrame, halves: Mapping[str, float]) -> Figure:
-    """Draw the share of needles that each model finds as more heads are switched off.
-    `shares`: `model`, `policy`, `count`, `value`, `low`, `high`. `halves`: Model -> the number of
-    heads that halves what it finds."""
+    """Draw the share of needles that each model finds as more heads are switched off."""
     figure = Figure(figsize=(WIDTH, 3.6), layout="constrained")
     axes = figure.subplots()
     for model, (name, colour) in SIZES.items():
@@ -88,9 +84,7 @@ def heads_that_hold(shares: pd.DataFrame, halves: Mapping[str, float]) -> Figure
 
 
 def beside_controls(rows: pd.DataFrame, claimed: Mapping[str, float]) -> Figure:
-    """Draw what RetMask scores beyond each comparison, model by model and pooled.
-    `rows`: `against`, `model` ("" for the pooled), `value`, `low`, `high`, in points. `claimed`:
-    The paper's number for a comparison, where it has one."""
+    """Draw what RetMask scores beyond each comparison, model by model and pooled."""
     names = {against: COMPARED[against] for against in rows["against"].unique()}
     figure = Figure(figsize=(WIDTH, 0.9 + 0.78 * len(names)), layout="constrained")
     axes = figure.subplots()
@@ -117,8 +111,7 @@ def beside_controls(rows: pd.DataFrame, claimed: Mapping[str, float]) -> Figure:
 
 
 def published_runs(maps: pd.DataFrame) -> Figure:
-    """Draw every published run (`load_published_maps`) as a square: filled where its scores occur
-    for the first time."""
+    """Draw every published run as a square, filled where its scores occur for the first time."""
     models = [*maps["model"].unique()]
     tall = [-(-(maps["model"] == model).sum() // ROWS) for model in models]
     figure = Figure(figsize=(WIDTH, 0.11 * sum(tall) + 0.42 * len(models)), layout="constrained")

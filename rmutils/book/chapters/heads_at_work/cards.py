@@ -46,8 +46,7 @@ class HeadCardsConfig(Config):
 
 @contextmanager
 def _last_norm(model: Any) -> Iterator[list[Tensor]]:
-    """Collect what the model's last norm multiplies each row of a pass by, (tokens, hidden size).
-    """
+    """Collect what the model's last norm multiplies each row by, (tokens, hidden size)."""
     found: list[Tensor] = []
 
     def look(module: Any, given: tuple[Tensor, ...], output: Tensor) -> None:
@@ -63,9 +62,7 @@ def _last_norm(model: Any) -> Iterator[list[Tensor]]:
 
 @torch.inference_mode()
 def contributions(lm: LanguageModel, ids: Sequence[int]) -> tuple[Looks, Floats, Floats]:
-    """Read a text: where all heads look, and what each adds at each position but the first and the
-    last, (layers, heads, N - 2): to the logit of the token that comes next, and that minus what it
-    adds to the mean token."""
+    """Read a text: where all heads look, and what each adds to the next token's logit."""
     model: Any = lm.model
     with watch(lm, "outputs", None, rows=None) as wrote, _last_norm(model) as norms:
         seen = looks(lm, ids)
@@ -84,13 +81,7 @@ def contributions(lm: LanguageModel, ids: Sequence[int]) -> tuple[Looks, Floats,
 def head_cards(
     lm: LanguageModel, scores: HeadScores, config: HeadCardsConfig
 ) -> dict[str, pd.DataFrame]:
-    """Watch all heads on all windows.
-    `heads`: `layer`, `head`, `score`, `retrieval`. `windows`: `text`, `window`, `positions`.
-    `kinds`: `layer`, `head`, `text`, `window`, the number of positions of each of `KINDS`,
-    `distance`, `entropy` (means), `right` (sum of what it adds to the logit of the next token), and
-    `added_KIND` (sums of that minus what it adds to the mean token). `examples`: `layer`, `head`,
-    `text`, `window`, `position`, `weight`, `kind`, `added`, `before`, `seen`, `here`, `next` (text
-    up to the token looked at, that token, text up to the present token, the next)."""
+    """Watch all heads on all windows."""
     chosen = set(scores.select(tau=config.tau))
     heads = pd.DataFrame([(layer, head, scores.mean[layer, head], (layer, head) in chosen)
                           for layer in lm.layers for head in range(lm.shape[1])],
@@ -125,8 +116,7 @@ def _keep_hardest(
     lm: LanguageModel, examples: dict[tuple[int, str], tuple[Any, ...]], kind_of_text: str,
     window: int, seen: Looks, added: Floats,
 ) -> None:
-    """Keep where a head looks harder than in the windows before, at a token that is neither the
-    first nor the present nor the previous one: the columns of `examples` from `window` on."""
+    """Keep where a head looks harder than in the windows before, at a token further back."""
     def text(start: int, end: int) -> str:
         return str(lm.tokenizer.decode(seen.ids[max(start, 0) : end]))
 

@@ -1,5 +1,4 @@
-"""What retrieval heads add to the token that comes next, beside others of their layers; and the
-data of each head's card."""
+"""What retrieval heads add to the next token, beside others; and the data of each head's card."""
 
 from __future__ import annotations
 
@@ -73,16 +72,14 @@ def copying(tables: Tables) -> Contrast:
 
 
 def share_of_copies(tables: Tables) -> tuple[float, float]:
-    """Return the part of the retrieval heads' contribution that they add while they copy, and the
-    part of positions at which they do."""
+    """Return the part of the contribution added while copying, and the part of such positions."""
     own = tables["heads"].query("retrieval")[["layer", "head"]].merge(tables["kinds"])
     return (own["added_copy"].sum() / own[ADDED].sum().sum(),
             own["copy"].sum() / own[[*KINDS]].to_numpy().sum())
 
 
 def compared() -> pd.DataFrame:
-    """Apply the plan's rules, Holm over the models: `model`, `outcome`, `first`, `second` (the two
-    levels), then the columns of a contrast and `p_holm`."""
+    """Apply the plan's rules, Holm over the models."""
     rows = []
     for model, (tables, _) in stored().items():
         for outcome, found, levels in (
@@ -135,13 +132,7 @@ def _measured(model: str, compare: Any, outcome: str) -> Measured:
 
 
 def card_data(model: str) -> list[dict[str, Any]]:
-    """Return what the card of each head shows: `head` (layer, head), `score`, `shares` (percent of
-    positions of each of `KINDS`), `distance` (tokens), `entropy` (nats), `adds` (thousandths of a
-    logit), `examples` (text, weight, kind, before, seen, here, next).
-
-    Until contributions are stored, cards of the layers with retrieval heads have no `adds` (None),
-    and only the highest head has examples.
-    """
+    """Return what the card of each head shows."""
     tables, _ = stored().get(model) or looked_at(model)
     grouped = tables["kinds"].groupby(["layer", "head"])
     sums = grouped[[*KINDS]].sum().astype(float)

@@ -45,12 +45,7 @@ class HeadsAtWorkConfig(Config):
 def heads_at_work(
     lm: LanguageModel, scores: HeadScores, config: HeadsAtWorkConfig
 ) -> dict[str, pd.DataFrame]:
-    """Watch all heads of the layers that have retrieval heads, on all windows.
-    `heads`: `layer`, `head`, `score`, `retrieval`. `windows`: `text`, `window`, `positions`,
-    `copyable` (positions at which a copy is possible). `kinds`: `layer`, `head`, `text`, `window`,
-    the number of positions of each of `KINDS`, `distance`, `entropy` (means). `examples`: `text`,
-    `rank`, `window`, `position`, `at`, `weight`, `kind`, `before` (text up to the token looked at),
-    `seen` (that token), `here` (text up to the present token), `next`."""
+    """Watch all heads of the layers that have retrieval heads, on all windows."""
     chosen = set(scores.select(tau=config.tau))
     layers = tuple(sorted({layer for layer, _ in chosen}))
     heads = pd.DataFrame([(layer, head, scores.mean[layer, head], (layer, head) in chosen)
@@ -81,8 +76,7 @@ def heads_at_work(
 def hardest(
     lm: LanguageModel, seen: Looks, head: tuple[int, int], count: int
 ) -> Iterator[tuple[Any, ...]]:
-    """Yield where a head looks hardest in a window, if not at the first, the present or the
-    previous token: the columns of `examples` from `position` on."""
+    """Yield where a head looks hardest in a window, if that is further back than the last token."""
     place = seen.layers.index(head[0]), head[1]
     kinds, at, weight = (table[place] for table in (seen.kinds, seen.at, seen.weight))
     order = np.argsort(-np.where(kinds >= LOOKED, weight, -1.0), kind="stable")

@@ -48,8 +48,7 @@ def weights(heads: pd.DataFrame) -> dict[str, pd.Series]:
 
 
 def by_window(tables: Tables, group: str) -> pd.DataFrame:
-    """Return what a group of heads does in each window: the share of each kind, `distance`,
-    `entropy` and `POSSIBLE`, by `text` and `window`."""
+    """Return what a group of heads does in each window, by `text` and `window`."""
     heads = tables["heads"].assign(counts=weights(tables["heads"])[group])
     rows = tables["kinds"].merge(heads, on=["layer", "head"]).merge(
         tables["windows"], on=["text", "window"])
@@ -74,8 +73,7 @@ def level(tables: Tables, kind: str, group: str = RETRIEVAL) -> Interval:
 
 
 def compared(kind: str) -> pd.DataFrame:
-    """Apply the plan's rule to a kind, Holm over the models: `model`, `retrieval`, `others`, then
-    `value`, `low`, `high`, `p`, `p_holm`, `smallest_effect`, `windows`."""
+    """Apply the plan's rule to a kind, Holm over the models."""
     rows = []
     for model, (tables, _) in stored().items():
         found = difference(tables, kind)

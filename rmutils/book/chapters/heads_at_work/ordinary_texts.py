@@ -33,8 +33,7 @@ def sources() -> dict[str, list[Any]]:
 
 def windows(lm: LanguageModel, tokens: int, most: int | None = None) -> Iterator[
         tuple[str, int, list[int]]]:
-    """Yield kind, number and the first tokens of each text; of each kind at most so many. A model
-    without a chat template reads a conversation as plain text, with the roles before the turns."""
+    """Yield kind, number and the first tokens of each text; of each kind at most so many."""
     for kind, texts in sources().items():
         for number, text in enumerate(texts[:most]):
             if isinstance(text, list) and not lm.chat:

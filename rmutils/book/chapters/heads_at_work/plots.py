@@ -30,8 +30,7 @@ NAMED = 1.5
 
 
 def composition(results: Mapping[str, Tables]) -> Figure:
-    """Draw what retrieval heads and the others look at when it is not the first token, a bar each,
-    models below each other."""
+    """Draw what retrieval heads and others look at when it is not the first token."""
     figure = Figure(figsize=(WIDTH, 0.9 + 1.0 * len(results)), layout="constrained")
     panels = figure.subplots(len(results), 1, sharex=True, squeeze=False)[:, 0]
     for axes, (model, tables) in zip(panels, results.items(), strict=True):
@@ -62,8 +61,7 @@ def composition(results: Mapping[str, Tables]) -> Figure:
 
 
 def cards_figure(model: str) -> Figure:
-    """Draw the heads of the highest copy scores as small bars of what they look at, first token
-    left out."""
+    """Draw the heads of the highest copy scores as small bars of what they look at."""
     cards = sorted(card_data(model), key=lambda card: -card["score"])[: ROWS * COLUMNS]
     figure = Figure(figsize=(WIDTH, 0.62 * ROWS + 0.5), layout="constrained")
     panels = figure.subplots(ROWS, COLUMNS, sharex=True, squeeze=False).ravel()
@@ -86,8 +84,7 @@ def cards_figure(model: str) -> Figure:
 
 
 def card_view(model: str) -> dict[str, Any]:
-    """Return what the cards of a model's heads need: `name`, `kinds` (names and colours), `mean`
-    (what a head adds on average, or None), `cards`."""
+    """Return what the cards of a model's heads need, for the page's script."""
     cards = card_data(model)
     adds = [card["adds"] for card in cards if card["adds"] is not None]
     return {"name": model, "kinds": [[NAMES.get(kind, kind), SHOWN[kind]] for kind in KINDS],

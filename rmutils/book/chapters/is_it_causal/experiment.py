@@ -1,10 +1,4 @@
-"""Are the heads that copy necessary for an answer, sufficient, and the same at every token of it?
-
-In the rows that decide an answer, outputs of heads are exchanged between the run with the needle
-and the run without it, in both directions (`rmutils.heads.patching`). `rmutils run is_it_causal -p
-compute auto` makes what is missing of `data/plans/is_it_causal.yml`; a stopped run goes on answer
-by answer.
-"""
+"""Are the heads that copy necessary and sufficient for an answer, and the same at every token?"""
 
 from __future__ import annotations
 

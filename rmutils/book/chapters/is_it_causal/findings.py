@@ -57,12 +57,7 @@ def _by_needle(part: pd.DataFrame) -> pd.DataFrame:
 
 
 def effects(result: IsItCausal, column: str = "right") -> pd.DataFrame:
-    """Return what exchanging the top heads does, and how much of it is due to these heads.
-    Columns: `way`, `kind`, `count`, `top` and `control` (by the top heads, and by the same number
-    of others of their layers) and `difference`, each an `Interval` over needles (and draws); `p`
-    (sign flips of needles), `p_holm` (of the primary comparisons: the smallest number, `restore`
-    and `remove`; else NaN), `needles`, `least_p` (the smallest that `p_holm` could be, were all
-    needles of one sign)."""
+    """Return what exchanging the top heads does, and how much of it is due to these heads."""
     return _effects(result, column).copy()
 
 
@@ -87,8 +82,7 @@ def _effects(result: IsItCausal, column: str) -> pd.DataFrame:
 
 
 def room(result: IsItCausal) -> Interval:
-    """Return the share of the answers' tokens that only the needle makes right. As in `effects`,
-    every needle counts once, however many of its answers there are."""
+    """Return the share of the answers' tokens that only the needle makes right."""
     part = result.sets[(result.sets["way"] == RESTORE) & (result.sets["policy"] == NONE)]
     return interval(1 - part.groupby("needle")["right"].mean(), bounds=SHARE)
 
@@ -131,8 +125,7 @@ def _own_heads(result: IsItCausal) -> OwnHeads:
 
 
 def token_leaders(result: IsItCausal) -> pd.DataFrame:
-    """Return the head that restores most of each token: `case`, `needle`, `step`, `leader`. Tokens
-    of which no head restores as much as `LEAST` have none."""
+    """Return the head that restores most of each token: `case`, `needle`, `step`, `leader`."""
     top = result.singles.loc[result.singles.groupby(["case", "step"])["restored"].idxmax()]
     top = top[top["restored"] >= LEAST]
     return top[["case", "needle", "step"]].assign(
@@ -148,9 +141,7 @@ def leading_heads(result: IsItCausal) -> dict[str, object]:
 
 
 def copy_by_length(scores: HeadScores, heads: Sequence[Head]) -> pd.DataFrame:
-    """Compare two heads length by length, on the same needles.
-    Columns: `length`, `first`, `second` (mean scores), `difference` (an `Interval` over needles),
-    `p` (sign flips of needles), `p_holm` (over the lengths)."""
+    """Compare two heads length by length, on the same needles."""
     rows = []
     for length, _ in scores.cases.groupby("length"):
         part = scores.where((scores.cases["length"] == length).to_numpy())
@@ -163,9 +154,7 @@ def copy_by_length(scores: HeadScores, heads: Sequence[Head]) -> pd.DataFrame:
 
 
 def compare_leaders(leaders: Leaders, heads: Sequence[Head]) -> pd.DataFrame:
-    """Compare what two heads restore alone, length by length.
-    Columns: `length`, `answers`, `difference` (an `Interval` over needles, in nats), `p_holm` (over
-    the lengths), `least_p` (the smallest that `p_holm` could be)."""
+    """Compare what two heads restore alone, length by length."""
     rows = []
     for length, part in leaders.table.groupby("length"):
         wide = part.pivot(index="needle", columns=["layer", "head"], values="restored")
@@ -204,9 +193,7 @@ def _of(model: str) -> tuple[IsItCausal, str]:
     "In {model}, {way} the heads that copy most moves {value} points more of the answer's tokens "
     "{ci} than others of their layers: {verdict}."))
 def beyond_others(model: str, way: str) -> Measured:
-    """Tokens that restoring returns, or removing loses, by the fewest heads that copy most, minus
-    by others of their layers; p is corrected over the primary comparisons of the model. `way`:
-    `restore` or `remove`."""
+    """Tokens that the fewest copying heads restore or remove, minus others of their layers."""
     result, name = _of(model)
     row = _fewest(result, way)
     return Measured(scaled(row["difference"]), [name], int(row["needles"]), row["p_holm"],
@@ -241,9 +228,7 @@ def _of_real(model: str) -> tuple[IsItCausal, str]:
     "In {model}, {way} the {count} heads that copy most moves {value} points more of the answer's "
     "tokens {ci} than others of their layers: {verdict}."))
 def real_beyond_others(model: str, way: str) -> Measured:
-    """Tokens that restoring returns, or removing loses, by the 5 % of heads that copy most, minus
-    by others of their layers; p is corrected over the primary comparisons of the model. `way`:
-    `restore` or `remove`."""
+    """Tokens that the top 5 % of heads restore or remove, minus others of their layers."""
     result, name = _of_real(model)
     row = _fewest(result, way)
     return Measured(scaled(row["difference"]), [name], int(row["needles"]), row["p_holm"], words={
@@ -255,8 +240,7 @@ def real_beyond_others(model: str, way: str) -> Measured:
     "In {model}, {way} the {count} heads that copy most moves {value} points of the answer's "
     "tokens {ci}: {verdict}."))
 def real_moved(model: str, way: str) -> Measured:
-    """Tokens that restoring returns, or removing loses, by the 5 % of heads that copy most. `way`:
-    `restore` or `remove`."""
+    """Tokens that restoring returns, or removing loses, by the 5 % of heads that copy most."""
     result, name = _of_real(model)
     row = _fewest(result, way)
     return Measured(scaled(row["top"]), [name], int(row["needles"]), words={
@@ -298,8 +282,7 @@ def removing_minus_restoring(model: str) -> Measured:
     "In {model}, the heads of each token return {value} points more of the tokens {ci} than those "
     "of the token before it: {verdict}."))
 def own_heads_beyond_shifted(model: str) -> Measured:
-    """Tokens that each token's own heads return, minus those of the token before it; p is corrected
-    over the models. An upper bound: own heads are chosen on the very token."""
+    """Tokens that each token's own heads return, minus those of the token before it."""
     _, name = _of(model)
     found = _own_heads_by_model()[model]
     return Measured(scaled(found.more), [name], p=found.p, words={"model": model})
@@ -324,8 +307,7 @@ def by_length() -> tuple[pd.DataFrame, tuple[Head, ...], Artifact]:
     "At {length} tokens, the copy score of one leading head of SmolLM2 is {value} points higher "
     "{ci} than that of the other: {verdict}."))
 def leaders_apart(length: int) -> Measured:
-    """Copy score of the head that leads at short prompts, minus that of the one that leads at long
-    ones; p is corrected over the lengths."""
+    """Copy score of the leader at short prompts, minus that of the leader at long ones."""
     table, _, artifact = by_length()
     row = table.set_index("length").loc[length]
     return Measured(scaled(row["difference"]), [artifact.name], p=row["p_holm"],

@@ -17,8 +17,7 @@ from rmutils.heads.scores import Head
 
 
 def exchanged_sets(results: Mapping[str, IsItCausal]) -> Figure:
-    """Tokens of the answer that are right by how many heads are restored, or removed, with 95 %
-    intervals."""
+    """Tokens of the answer that are right by how many heads are restored, or removed."""
     figure = Figure(figsize=(WIDTH, 4.6), layout="constrained")
     panels = figure.subplots(2, len(results), sharey=True, squeeze=False)
     for column, (model, result) in enumerate(results.items()):
@@ -90,8 +89,7 @@ def single_heads_mean(result: IsItCausal) -> pd.DataFrame:
 
 
 def restored_by_token(result: IsItCausal, model: str) -> Figure:
-    """One answer token by token: what each head restores alone. A dot marks the token's leader. It
-    is the answer with most tokens, the first of those that are alike."""
+    """One answer token by token: what each head restores alone."""
     case = result.singles.groupby("case", sort=False)["step"].nunique().idxmax()
     part = result.singles[result.singles["case"] == case]
     leaders = token_leaders(result).query("case == @case").set_index("step")["leader"]

@@ -1,8 +1,4 @@
-"""The same exchanges in four real models: only sets of heads, which the stored detection chooses.
-
-`rmutils run is_it_causal -p compute_real auto` makes what is missing of
-`data/plans/is_it_causal_real.yml`; a stopped run goes on answer by answer.
-"""
+"""The same exchanges in four real models: only sets of heads, from the stored detection."""
 
 from __future__ import annotations
 

@@ -35,9 +35,7 @@ class Evaluated:
 def evaluated(
     model: str, config: EvaluateConfig, strategies: Iterable[str] = STRATEGIES
 ) -> Evaluated:
-    """Read what is stored of a model before training and after all its planned ones. A strategy of
-    which a seed is missing is left out: which seeds happen to be stored must not decide what is
-    shown. Without the model before training nothing is shown."""
+    """Read what is stored of a model before training and after all its planned ones."""
     parts, artifacts, missing, sizes = [], [], [], []
     for strategy in (BEFORE, *strategies):
         names, lacking, runs = _planned(model, strategy)
@@ -63,8 +61,7 @@ def evaluated(
 def _planned(
     model: str, strategy: str
 ) -> tuple[list[tuple[int, str]], list[str], list[RetMaskRun]]:
-    """Seeds and names of the models to be evaluated, commands for trainings that are missing, and
-    the runs that are there."""
+    """Seeds and names of the models to be evaluated, missing commands, and the runs there are."""
     if strategy == BEFORE:
         return [(0, model)], [], []
     runs, lacking = stored_runs(model, [c for c in planned_runs(model) if c.strategy == strategy])
@@ -73,8 +70,7 @@ def _planned(
 
 
 def levels(found: Evaluated) -> pd.DataFrame:
-    """HELMET's averages of each strategy, at each length, mean over its seeds.
-    Columns: `strategy`, `length`, `name` (a category or `overall`), `value`, `missing`."""
+    """HELMET's averages of each strategy, at each length, mean over its seeds."""
     rows = [averages(part, resamples=0).assign(strategy=strategy, seed=seed)
             for (strategy, seed), part in found.scores.groupby(["strategy", "seed"], sort=False)]
     table = pd.concat(rows)
@@ -85,8 +81,7 @@ def levels(found: Evaluated) -> pd.DataFrame:
 
 
 def gains(found: Evaluated, by: Sequence[str] = (), base: str = BEFORE) -> pd.DataFrame:
-    """Gains of each training over the model before it, in points of 0 to 100.
-    Result: The columns `by`, then those of `rmutils.stats.compare`."""
+    """Gains of each training over the model before it, in points of 0 to 100."""
     samples = pd.concat([
         samples_of(part).assign(strategy=strategy, seed=seed)
         for (strategy, seed), part in found.scores.groupby(["strategy", "seed"], sort=False)])
@@ -98,9 +93,7 @@ def gains(found: Evaluated, by: Sequence[str] = (), base: str = BEFORE) -> pd.Da
 
 
 def contrasts(found: Evaluated, by: Sequence[str] = ()) -> pd.DataFrame:
-    """Points by which RetMask gains more than each other one, seed by seed.
-    Result: As from `gains`; `strategy` is the training that is subtracted. Empty if the other
-    training runs, or RetMask, are not stored."""
+    """Points by which RetMask gains more than each other one, seed by seed."""
     after = found.scores[found.scores["strategy"] != BEFORE] if len(found.scores) else found.scores
     if after.empty or "retmask" not in set(after["strategy"]) or after["strategy"].nunique() < 2:
         return pd.DataFrame()

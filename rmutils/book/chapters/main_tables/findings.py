@@ -29,9 +29,7 @@ AGAINST = {OTHER_HEADS: "Non-Retrieval-Mask", "random-mask": "Random-Mask", "sft
 
 @cache
 def leads(against: str) -> dict[str, Interval]:
-    """Return what each model scores more after RetMask than in a comparison, in points, over the
-    categories and lengths that could have moved. The larger model has one control, which masks
-    other heads of the same layers."""
+    """Return what each model scores more after RetMask than in a comparison, in points."""
     if against == BEFORE:
         found = {model: gain(model) for model in (*MODELS, LARGER)}
     else:
@@ -49,8 +47,7 @@ def pooled_lead(against: str) -> Pooled:
 
 
 def beside_controls() -> tuple[pd.DataFrame, dict[str, float]]:
-    """Return a row for each comparison and model, pooled ones with the model "", and the paper's
-    lead in each comparison."""
+    """Return a row for each comparison and model, pooled ones too, and the paper's leads."""
     rows = [(against, model, *one) for against in AGAINST
             for model, one in {**leads(against), "": pooled_lead(against).interval}.items()]
     return (pd.DataFrame(rows, columns=["against", "model", "value", "low", "high"]),
@@ -120,8 +117,7 @@ def score_gain_with_room(model: str) -> Measured:
 
 @cache
 def tasks_lost() -> dict[str, pd.Series]:
-    """Compare the score without top heads with that without others of their layers, for each model;
-    p is corrected for the models."""
+    """Compare the score without top heads with that without others of their layers, by model."""
     rows = {}
     for model in real_tasks.MODELS:
         try:
@@ -146,8 +142,7 @@ def task_points_lost(model: str) -> Measured:
 
 
 def leads_by_model() -> pd.DataFrame:
-    """Return RetMask minus other heads and minus no training, model by model and pooled.
-    Columns: `group`, `label`, `value`, `low`, `high`."""
+    """Return RetMask minus other heads and minus no training, model by model and pooled."""
     table, _ = beside_controls()
     table = table[table["against"].isin([OTHER_HEADS, BEFORE])]
     groups = {OTHER_HEADS: "minus training with other heads masked",

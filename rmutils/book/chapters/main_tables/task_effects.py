@@ -1,9 +1,4 @@
-"""Gains on long contexts (section 4) and losses of other abilities (5.1), in points of 0 to 100.
-
-The average over categories is HELMET's: the plain mean of the categories, each the plain mean of
-its data sets, which all have as many samples; the same at every length. Only categories and lengths
-count in which the untrained model could have shown a change (`rmutils.book.verdicts.blind_spot`).
-"""
+"""Gains on long contexts (section 4) and losses of other abilities (5.1), in points of 0 to 100."""
 
 from __future__ import annotations
 
@@ -52,9 +47,7 @@ AUTHORS: dict[str, dict[str, Any]] = {
 def scores_of(
     model: str, strategies: Sequence[str], config: EvaluateConfig | None = None
 ) -> tuple[pd.DataFrame, tuple[str, ...]]:
-    """Long-context scores of a model before and after trainings, for all planned seeds.
-    `config`: The evaluation; None: that of the main tables.
-    Columns: `strategy`, `seed`, and the columns of `samples_of`; names of the stored results."""
+    """Long-context scores of a model before and after trainings, for all planned seeds."""
     parts = [_scores(model, strategy, config) for strategy in strategies]
     return pd.concat([table for table, _ in parts]), tuple(n for _, names in parts for n in names)
 
@@ -86,8 +79,7 @@ def _trained(model: str, strategy: str) -> list[tuple[int, str]]:
 
 @cache
 def blind_cells(model: str, config: EvaluateConfig | None = None) -> dict[tuple[str, int], str]:
-    """Category and length -> why the untrained model's score there could not have moved; empty if
-    it could."""
+    """Category and length -> why the untrained model's score there could not have moved."""
     table, _ = baselines_stored(model, config or EVALUATIONS[corpus_of(model)])
     found = {}
     for (category, length), rows in table.groupby(["category", "length"], sort=False):
@@ -158,8 +150,8 @@ def lead_in(model: str, other: str, category: str) -> Effect:
 @quantity("at {length} tokens the score of {model} after RetMask minus that after {other} is "
           "{effect} points")
 def lead_at(model: str, other: str, length: int) -> Effect:
-    """Score after RetMask minus that after another training at one length, average over categories.
-    """
+    """Score after RetMask minus that after another training at one length, average over
+    categories."""
     return _less(model, RETMASK, other, length=length)
 
 
@@ -213,8 +205,8 @@ def gain_by_more_pairs(model: str) -> Effect:
 @quantity("on instructions of its own, the score of {model} after RetMask minus that after {other} "
           "is {effect} points")
 def lead_by_own_instructions(model: str, other: str) -> Effect:
-    """Score after RetMask minus that after another training, both on instructions that the model
-    wrote itself."""
+    """Score after RetMask minus that after another training, both on instructions that the
+    model wrote itself."""
     return _less(model, f"{RETMASK}, {OWN}", other if other == BEFORE else f"{other}, {OWN}")
 
 
@@ -239,8 +231,8 @@ def gain_by_own_pairs(model: str) -> Effect:
 @quantity("pairs with their reasoning {how}, minus whole pairs, change the score of {model} by "
           "{effect} points")
 def left_out(model: str, how: str, category: str | None = None) -> Effect:
-    """Score after RetMask on pairs whose reasoning is left out (removed, or never written) minus
-    that on whole pairs; both think when evaluated."""
+    """Score after RetMask on pairs whose reasoning is left out (removed, or never written)
+    minus that on whole pairs; both think when evaluated."""
     return _less(model, f"rc-{how}", RETMASK, config=THINKING, category=category)
 
 
@@ -256,8 +248,8 @@ def gain_kept(model: str, how: str) -> Effect:
 @quantity("RetMask on pairs with their reasoning {how} changes the score of {model} by {effect} "
           "points")
 def gain_left_out(model: str, how: str) -> Effect:
-    """Score after RetMask on pairs whose reasoning is left out (removed, or never written) minus
-    that before training; both think when evaluated."""
+    """Score after RetMask on pairs whose reasoning is left out (removed, or never written)
+    minus that before training; both think when evaluated."""
     return _less(model, f"rc-{how}", BEFORE, config=THINKING)
 
 
@@ -312,8 +304,8 @@ def _list(cells: Iterable[tuple[str, int]], heard: Sequence[tuple[str, int]]) ->
 @quantity("without the 12 % of its heads that copy most {model} scores {effect} points less on "
           "tasks than without the same number of others of these layers")
 def score_lost_beyond_same_layers(model: str) -> Effect:
-    """Score on long-context tasks with other heads of the same layers masked, minus that with the
-    heads that copy most masked; mean over the data sets that a pilot left."""
+    """Score on long-context tasks with other heads of the same layers masked, minus that with
+    the heads that copy most masked; mean over the data sets that a pilot left."""
     states = tasks_by_state(model)
     row, whole = states.effects().iloc[0], states.answers[WHOLE]  # the primary comparison
     return Effect.of(Interval(row.value, row.low, row.high), "points",

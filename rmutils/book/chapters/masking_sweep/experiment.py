@@ -1,7 +1,4 @@
-"""Which heads are masked along a sweep: ever more of the highest, and as many random others.
-
-What it costs to mask ever more heads: right answers and speech (appendix B, Figure 6).
-"""
+"""Which heads are masked along a sweep: ever more of the highest, and as many random others."""
 
 from __future__ import annotations
 
@@ -92,9 +89,7 @@ an hour on two cores, and ships for `smollm2-135m`: see `scored`."""
 
 
 class SweepConfig(Config):
-    """The numbers of heads to mask, and the questions to ask. Appendix B evaluates
-    Llama-3.1-8B-Instruct "with the top-N retrieval-scored heads masked" on MATH-500. Counts and
-    questions are ours, for models of any size."""
+    """The numbers of heads to mask, and the questions to ask."""
 
     counts: Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(min_length=1)] = (4, 8, 16, 64)
     """How many heads are masked; the whole model and the counts of `taus` are added."""
@@ -165,8 +160,7 @@ def sweep(
     lm: LanguageModel, scores: HeadScores, config: SweepConfig = SweepConfig(), *,
     journal: Path | None = None,
 ) -> Sweep:
-    """Ask the same questions of a model under every masking. Tasks that the whole model cannot do
-    are left out. Which these are is decided on other samples than those of the sweep."""
+    """Ask the same questions of a model under every masking."""
     plan = {json.dumps(masking.key): masking for masking in masking_plan(
         scores, config.counts, taus=config.taus, draws=config.draws, seed=config.seed,
         policies=config.policies)}
@@ -210,9 +204,7 @@ def _rows(table: pd.DataFrame) -> list[dict]:
 
 
 def scored(model: str, *, compute: Compute = "auto") -> tuple[HeadScores, Artifact]:
-    """The scores of a model's heads by which this book sweeps it. Those of the large grid of a real
-    model are looked up. Where they are not stored, the default grid of `rmutils detect` takes
-    minutes instead of hours."""
+    """The scores of a model's heads by which this book sweeps it."""
     corpus = corpus_of(model)
     if compute == "auto" and corpus == "book":
         with suppress(NotStored):
@@ -223,8 +215,7 @@ def scored(model: str, *, compute: Compute = "auto") -> tuple[HeadScores, Artifa
 
 def shown_sweep(model: str, *, compute: Compute = "never") -> tuple[
         Sweep, HeadScores, list[Artifact]]:
-    """Return the sweep of a model that the book shows, by the defaults of `SweepConfig`, with that
-    of random heads of the same layers beside it, by `data/plans/layer_matched.yml`."""
+    """Return the sweep of a model that the book shows, with its same-layer control."""
     scores, _ = scored(model, compute=compute)
     own, artifact = sweep_stored(model, scores, compute=compute)
     counts = tuple(layer_matched(CHAPTER)["models"].get(model, SweepConfig().counts))
@@ -237,9 +228,7 @@ def sweep_stored(
     model: str, scores: HeadScores, config: SweepConfig = SweepConfig(), *,
     compute: Compute = "auto", command: str | None = None,
 ) -> tuple[Sweep, Artifact]:
-    """`sweep` of a model by its name, but a stored result is read instead, and a stopped run goes
-    on. The model is loaded only if the result has to be computed. `command` is the line that makes
-    it, by default that of chapter 2."""
+    """`sweep` of a model by its name, but a stored result is read instead."""
 
     ref = ModelRef(model)
     inputs = inputs_of(ref.identity, config.grid, ref.corpus) | {

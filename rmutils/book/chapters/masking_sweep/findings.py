@@ -72,8 +72,8 @@ def needles_lost_beyond_others(model: str) -> Effect:
 @quantity("without its retrieval heads {model} misses {effect} percentage points more needles than "
           "without the same number of others of these layers", scale=100)
 def needles_lost_beyond_same_layers(model: str) -> Effect:
-    """Share of needles that are found with as many other heads of the same layers masked, but not
-    without the retrieval heads; minus those of which the opposite holds."""
+    """Share of needles that are found with as many other heads of the same layers masked, but
+    not without the retrieval heads; minus those of which the opposite holds."""
     if model in LARGER:
         return needles_lost(model, SAME_LAYERS)
     swept, scores, artifacts = shown_sweep(model)
@@ -164,8 +164,7 @@ def _nearest(swept: Sweep, scores: HeadScores, heads: int) -> int:
 def _answers(
     swept: Sweep, measure: str, mask: Mask, minus: Mask | None, *artifacts: str, note: str = ""
 ) -> Effect:
-    """Right answers under one mask minus those under another, on the same questions. A loss is
-    looked for, so a whole model at the ceiling is not blind."""
+    """Right answers under one mask minus those under another, on the same questions."""
     rows = swept.answers[swept.answers["task"].isin(SHARES[measure])]
     whole = rows.loc[rows["policy"] == "whole", "correct"].mean()
     return Effect.of(mean_under(rows, "correct", mask, minus), "share of answers", artifacts,
@@ -190,8 +189,7 @@ LARGER = ("gemma3-270m", "qwen2.5-coder-0.5b", "qwen2.5-coder-1.5b")
 
 
 def detection_of(model: str) -> tuple[HeadScores, Artifact, float]:
-    """Return the scores that claims about a model's heads rest on, where they are stored, and the
-    threshold: the plan's, or that of the model's family."""
+    """Return the scores that claims about a model's heads rest on, and the threshold."""
     if model not in LARGER:
         return *scored(model, compute="never"), tau_of(model)
     plan = real_models()
@@ -199,8 +197,7 @@ def detection_of(model: str) -> tuple[HeadScores, Artifact, float]:
 
 
 def needles_lost(model: str, control: str) -> Effect:
-    """Needles found without a control's heads minus those found without all heads at or above tau,
-    masked at the newest position."""
+    """Needles found without a control's heads minus those found without heads above tau."""
     scores, detected, tau = detection_of(model)
     result, artifact = masking_stored(model, compute="never")
     length = real_models().content["masking"]["length"]["default"]
@@ -265,8 +262,7 @@ def twelve_percent() -> pd.DataFrame:
     "Without the 12 % of heads that copy most, {model} finds {value} points fewer needles {ci} "
     "than without other heads of the same layers: {verdict} by the rule of the plan."))
 def needles_lost_12_percent(model: str) -> Measured:
-    """Needles that a real model finds without random heads of the same layers, minus without the
-    heads that copy most; the plan's primary comparison."""
+    """Needles found without same-layer heads, minus without the heads that copy most."""
     by_rule = twelve_percent().set_index("model")["shown"]
     return _compared(twelve_percent(), model, p="p_holm",
                      verdict=BY_SIGN[int(by_rule.get(model, 0))])

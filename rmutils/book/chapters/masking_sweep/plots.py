@@ -1,6 +1,4 @@
-"""Figures of what masking costs, head by head and along a sweep (chapter 2), and sentences that say
-what a sweep can and cannot tell.
-"""
+"""Figures of what masking costs, head by head and along a sweep (chapter 2)."""
 
 from __future__ import annotations
 
@@ -96,8 +94,7 @@ def _name_marks(axes: Axes, marks: Mapping[float, int]) -> None:
 
 
 def shares(table: pd.DataFrame, xlabel: str) -> Figure:
-    """A dot with a 95 % interval per row.
-    `table`: `label`, `value`, `low`, `high`, all from 0 to 1."""
+    """A dot with a 95 % interval per row."""
     figure, axes = new_axes(size=(WIDTH, 0.8 + 0.34 * len(table)))
     rows = np.arange(len(table))
     axes.hlines(rows, table["low"], table["high"], color=BLUE, lw=1.6)
@@ -109,8 +106,7 @@ def shares(table: pd.DataFrame, xlabel: str) -> Figure:
 
 
 def by_length(models: Mapping[str, pd.DataFrame], ylabel: str) -> Figure:
-    """A line per model over prompt lengths, with 95 % intervals and the name at its end.
-    `models`: Model -> DataFrame of `length`, `value`, `low`, `high`."""
+    """A line per model over prompt lengths, with 95 % intervals and the name at its end."""
     figure, axes = new_axes(size=(WIDTH, 3.4))
     for shift, (model, table) in enumerate(models.items()):
         style.with_intervals(axes, table["length"] * 1.03**shift, table, marker="o", ms=4,

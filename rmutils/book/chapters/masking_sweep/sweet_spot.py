@@ -1,7 +1,4 @@
-"""From the rows of a masking sweep to curves with intervals.
-
-How many heads to mask, and the tau that does it, read off a masking sweep (appendix B).
-"""
+"""How many heads to mask, and the tau that does it, read off a masking sweep (appendix B)."""
 
 from __future__ import annotations
 
@@ -43,9 +40,7 @@ def telling(curves: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
 
 
 def speech_curves(result: Sweep) -> dict[str, pd.DataFrame]:
-    """Repetition rate and perplexity of answers to short instructions, a curve each. The perplexity
-    of a masking is the geometric mean of that of its answers; its change is a share of that of the
-    whole model."""
+    """Repetition rate and perplexity of answers to short instructions, a curve each."""
     nats = curve(result.speech, "surprise", bounds=POSITIVE)
     return {REPETITION: curve(result.speech, "repetition"), PERPLEXITY: nats.assign(
         **{name: np.exp(nats[name]) for name in ("value", "low", "high")},
@@ -53,9 +48,7 @@ def speech_curves(result: Sweep) -> dict[str, pd.DataFrame]:
 
 
 def by_task(result: Sweep, count: int) -> pd.DataFrame:
-    """Every kind of question by itself, with `count` heads masked.
-    Columns: `task`, `samples`, then the columns of `curve`; a row for the whole model (with a
-    policy of `whole`), and one for each policy that has this count."""
+    """Every kind of question by itself, with `count` heads masked."""
     rows = []
     for task, part in result.answers.groupby("task", sort=False):
         one = curve(part[part["count"].isin((0, count))], "correct")
@@ -66,11 +59,7 @@ def by_task(result: Sweep, count: int) -> pd.DataFrame:
 
 
 def curve(rows: pd.DataFrame, value: str, *, bounds: Bounds = SHARE) -> pd.DataFrame:
-    """Mean at each count, and its change against the whole model on the same questions. Intervals
-    are over whole clusters of questions and, where there are several, random choices of heads.
-    `rows`: Of one measure: `policy`, `draw`, `count`, `task`, `sample`, `cluster` and `value`.
-    Columns: `policy`, `count`, `value`, `low`, `high`, `change`, `change_low`, `change_high` (95
-    %). The whole model, with a count of 0, begins the curve of each policy."""
+    """Mean at each count, and its change against the whole model on the same questions."""
     found = []
     for policy in rows.loc[rows["policy"] != "whole", "policy"].unique():
         for count in [0, *sorted(rows.loc[rows["policy"] == policy, "count"].unique())]:
@@ -108,18 +97,14 @@ COLLAPSED = 0.1
 
 
 def worse_from(curve: pd.DataFrame, policy: str = "retrieval", *, sign: int = -1) -> int | None:
-    """Where a measure "begins to degrade noticeably" (appendix B), by a rule of ours. The least
-    count such that there, and at every larger count of the sweep, the interval of the change
-    excludes zero.
-    Result: None: not even at the largest count."""
+    """Where a measure "begins to degrade noticeably" (appendix B), by a rule of ours."""
     one = _masked(curve, policy)
     nearest = one["change_high"] if sign < 0 else one["change_low"]
     return _from_then_on(one["count"], sign * nearest > 0)
 
 
 def collapsed_from(curve: pd.DataFrame) -> int | None:
-    """The least number of highest heads such that there and at every larger one of the sweep the
-    value is below `COLLAPSED`; None if the largest is not."""
+    """The least number of highest heads from which the value stays below `COLLAPSED`, or None."""
     one = _masked(curve, "retrieval")
     return _from_then_on(one["count"], one["value"] < COLLAPSED)
 
@@ -142,8 +127,7 @@ def tau_for(scores: HeadScores, count: int) -> tuple[float, float]:
 
 
 def in_words(scores: HeadScores, counts: Sequence[int]) -> str | None:
-    """Numbers of heads from the first to the last, their share and the thresholds that select them;
-    None if there are none."""
+    """Numbers of heads from first to last, their share and thresholds; None if there are none."""
     if not counts:
         return None
     low, high = tau_for(scores, counts[-1])[0], tau_for(scores, counts[0])[1]
@@ -155,9 +139,7 @@ def in_words(scores: HeadScores, counts: Sequence[int]) -> str | None:
 
 
 def read_off(curves: Mapping[str, pd.DataFrame], scores: HeadScores) -> pd.DataFrame:
-    """Where each measure becomes worse and where it collapses.
-    Columns: `measure`, `worse from` and `below 0.1 from` (number of highest heads, as `in_words`),
-    `random others: worse from` (a number); missing where it does not happen."""
+    """Where each measure becomes worse and where it collapses."""
     rows = []
     for name, curve in curves.items():
         sign = 1 if name in (REPETITION, PERPLEXITY) else -1
@@ -170,9 +152,7 @@ def read_off(curves: Mapping[str, pd.DataFrame], scores: HeadScores) -> pd.DataF
 
 
 class Window(NamedTuple):
-    """Counts of a sweep that lie in a sweet spot, and whether the sweep shows its upper end. A
-    measure that never collapses, not even with every head masked, has no sweet spot that ends: then
-    the sweep cannot tell how many heads are too many."""
+    """Counts of a sweep that lie in a sweet spot, and whether the sweep shows its upper end."""
 
     counts: list[int]
     closed: bool
@@ -181,10 +161,7 @@ class Window(NamedTuple):
 def windows(
     shares: Mapping[str, pd.DataFrame], repetition: pd.DataFrame
 ) -> dict[str, Window]:
-    """The sweet spot, as counts of the sweep, by the paper's figure and by its reasons. By a
-    measure: "where the model performance degrades but does not collapse" (Figure 6). By contrast
-    and repetition: needles in a haystack are noticeably worse, and answers do not "degrade into
-    incoherent repetitions" (appendix B)."""
+    """The sweet spot, as counts of the sweep, by the paper's figure and by its reasons."""
     found = {name: _between(curve, worse_from(curve), collapsed_from(curve))
              for name, curve in shares.items()}
     haystack = shares[HAYSTACK]
@@ -206,9 +183,7 @@ INSIDE = YES, FEWER, MORE, OPEN = (
 def verdicts(
     shares: Mapping[str, pd.DataFrame], repetition: pd.DataFrame, scores: HeadScores, tau: float
 ) -> pd.DataFrame:
-    """Say whether a threshold falls into the sweet spot.
-    Columns: `sweet spot by`, `heads` (as `in_words`; missing: there is none), `τ in use` with its
-    number of heads, `inside` (one of `INSIDE`; missing: there is no sweet spot)."""
+    """Say whether a threshold falls into the sweet spot."""
     used, rows = count_at(scores, tau), []
     for label, (counts, closed) in windows(shares, repetition).items():
         inside = None if not counts else (

@@ -1,7 +1,4 @@
-"""Where Ms-PoE can help: beyond the trained length, and two causes of a loss in the middle.
-
-The models of the two causes stay in the user's cache; their weights follow from the recipe.
-"""
+"""Where Ms-PoE can help: beyond the trained length, and two causes of a loss in the middle."""
 
 from __future__ import annotations
 
@@ -75,8 +72,7 @@ class PositionsConfig(Config):
 
 
 def variant(name: str, lm: LanguageModel, trained: int, yarn: float) -> AttentionVariant:
-    """Return a variant of the plan by its name, for a model whose heads may be spared. `trained`
-    and `yarn` are as in `PositionsConfig`."""
+    """Return a variant of the plan by its name, for a model whose heads may be spared."""
     if name == PLAIN:
         return Plain()
     if name == "YaRN":
@@ -100,9 +96,7 @@ def _ends(ratios: str) -> tuple[float, float]:
 
 
 def misread_ranges(plan: Plan) -> dict[str, tuple[float, float]]:
-    """Return the plan's ranges under which no head has a ratio of 1, with their ends. The summary
-    gives ranges for the ratio of the last head, and the first keeps 1. The plan took two of these
-    ranges for the ratios themselves, and results are stored under their names."""
+    """Return the plan's ranges under which no head has a ratio of 1, with their ends."""
     ranges = {name: _ends(name) for name, what in plan.content["strained"]["variants"].items()
               if what.startswith("the seed's range")}
     return {name: ends for name, ends in ranges.items() if ends[0] > 1}
@@ -145,8 +139,7 @@ def planned(plan: Plan) -> list[PositionsConfig]:
 
 
 def _make(config: PositionsConfig, folder: Path) -> dict[str, Any]:
-    """Write `needles` and `texts` as from `experiments.under_variants.measure`, with
-    `variant` and without the answers; a stopped run goes on with the next variant."""
+    """Write `needles` and `texts` with `variant`; a stopped run goes on with the next variant."""
     lm = load_model(str(_trained(config)) if config.cause else config.model)
     kept = Journal(folder / ".done.jsonl", depends_on(lm, config, config.needles))
     for name in config.variants:
@@ -190,8 +183,7 @@ def _trained(config: PositionsConfig) -> Path:
 
 
 def within_length(model: str, *, compute: Compute = "never") -> Compared:
-    """Look up, or measure, a model within its trained length: many ratios, and one of their mean.
-    """
+    """Look up, or measure, a model within its trained length: many ratios, and their mean."""
     variants: dict[str, AttentionVariant] = {PLAIN: Plain()}
     variants |= {f"1 to {most:g}": MsPoe(s_min=1, s_max=most, first_layer=0)
                  for most in (1.5, 2, 4, 8)}
@@ -207,8 +199,7 @@ def within_length(model: str, *, compute: Compute = "never") -> Compared:
 
 def positions(*, compute: Compute = "never") -> tuple[
         dict[str, pd.DataFrame], Runs[PositionsConfig, Artifact]]:
-    """Collect what is stored, and make what is missing unless `compute="never"`.
-    Result: `needles` and `texts` with `model` and `cause` (empty: the model as it is stored)."""
+    """Collect what is stored, and make what is missing unless `compute="never"`."""
     runs = POSITIONS.collect(compute=compute)
     return {name: runs.table(name).drop(columns="variants") for name in ("needles", "texts")
             if runs.stored}, runs
@@ -220,8 +211,7 @@ ALL = "all models"
 
 
 def cell(needles: pd.DataFrame, cause: str, length: int, variant: str) -> pd.DataFrame:
-    """Return whether each needle was found in a cell of the plan: a row for each question and
-    place, a column for each model."""
+    """Return whether each needle was found in a cell of the plan, a column for each model."""
     part = needles.query("cause == @cause and length == @length and variant == @variant")
     return part.pivot(index=["question", "place"], columns="model", values="correct").astype(float)
 
@@ -233,16 +223,13 @@ def middle(found: pd.DataFrame) -> pd.DataFrame:
 
 
 def over_needles(values: pd.DataFrame, bounds: Bounds = DIFFERENCE) -> Interval:
-    """Mean of rows and columns of `cell`, or of their differences, with its 95 % interval over
-    needles and models."""
+    """Mean of rows and columns of `cell` with its 95 % interval over needles and models."""
     return interval(values.to_numpy(), values.index.get_level_values("question"), seeds=True,
                     bounds=bounds)
 
 
 def gains(needles: pd.DataFrame, base: str = PLAIN) -> pd.DataFrame:
-    """Compare each variant with the plain model, over all places and in the middle.
-    Columns: `cause`, `length`, `model` (`all models` for those of a cause together), `variant`,
-    `part`, `plain` and `found` (shares), `value` (the gain), `low`, `high`."""
+    """Compare each variant with the plain model, over all places and in the middle."""
     rows = []
     for (cause, length), cells in needles.groupby(["cause", "length"], sort=False):
         before, models = cell(needles, cause, length, base), [*cells["model"].unique()]
@@ -262,10 +249,7 @@ RULED = "1 to 1.5"  # the variant that the rule is about
 
 
 def tested(needles: pd.DataFrame, plan: Plan) -> dict[str, Interval]:
-    """Compute what the plan's rule asks for.
-    Result: `dip of A` (ends less middle, inside), `loss of B` (middle, inside less beyond), `A` and
-    `B` (gains of the variant in the middle, each where its cause makes a loss), `B less A`. Over
-    the models that have both causes."""
+    """Compute what the plan's rule asks for."""
     causes = plan.content["causes"]
     length = {cause: causes["lengths"][causes["tested"][cause]] for cause in CAUSES}
 
@@ -286,9 +270,7 @@ def tested(needles: pd.DataFrame, plan: Plan) -> dict[str, Interval]:
 
 
 def distance_scores(lm: LanguageModel, distances: Sequence[int]) -> pd.DataFrame:
-    """By how much distance alone changes the score of a key, before the softmax. What is in a query
-    and in a key is averaged over the tokens of plain texts; only the angle between them changes.
-    Columns: `layer`, `head`, `distance` (tokens), `score` (less that at the first distance)."""
+    """By how much distance alone changes the score of a key, before the softmax."""
     ids = torch.tensor(passages(lm, TextsConfig().count, TextsConfig().tokens)[0],
                        device=lm.model.device)
     places = torch.arange(ids.shape[1], device=ids.device)
@@ -320,9 +302,7 @@ def token_costs(
     lm: LanguageModel, variants: Mapping[str, AttentionVariant], length: int, *, steps: int = 16,
     rounds: int = 3
 ) -> pd.DataFrame:
-    """Processor time of reading a prompt and of writing a token, the shortest of some rounds.
-    Columns: `variant`, `prompt` (seconds), `token` (milliseconds), `turned` (key vectors that a
-    layer turns for each token)."""
+    """Processor time of reading a prompt and of writing a token, the shortest of some rounds."""
     heads, keys = lm.model.config.num_attention_heads, lm.model.config.num_key_value_heads
     ids, rows = [[7 + i % 200 for i in range(length)]], []
     for name, how in variants.items():

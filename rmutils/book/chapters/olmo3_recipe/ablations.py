@@ -1,7 +1,4 @@
-"""Which part of the Olmo 3 recipe brings the gain? Fine-tunes without one of them.
-
-Each arm changes the documents of the whole recipe in one way and nothing else.
-"""
+"""Which part of the Olmo 3 recipe brings the gain? Fine-tunes without one of them."""
 
 from __future__ import annotations
 
@@ -53,8 +50,7 @@ ARMS = {
 def arm_instances(
     lm: LanguageModel, recipe: TeachingRecipe, config: ExtensionConfig, arm: str
 ) -> list[list[Document]]:
-    """Return the documents of each step of an arm, a key of `ARMS`. Unlike those of `instances`,
-    long documents have no look-up questions behind them."""
+    """Return the documents of each step of an arm, a key of `ARMS`."""
     part = ARMS[arm]
     packed = [[one.without_questions() if one.kind in part.without else one for one in documents]
               for documents in instances(lm, recipe, config, look_ups=False, pack=part.pack)]
@@ -62,8 +58,7 @@ def arm_instances(
 
 
 def _as_one(documents: Sequence[Document]) -> Document:
-    """One document, in which each token sees all before it. The first of each has no loss, as in
-    documents that are masked from each other."""
+    """One document, in which each token sees all before it."""
     return Document("several", [i for one in documents for i in one.ids],
                     [w for one in documents for w in (0.0, *one.weights[1:])])
 
@@ -112,8 +107,7 @@ def planned(plan: Plan) -> list[PartConfig]:
 
 
 def _make(config: PartConfig, folder: Path) -> dict[str, int]:
-    """Write the tables of `olmo3_recipe.experiment.Extension`, but for `method` and what is asked
-    before the fine-tune, which is the same for all."""
+    """Write the tables of `olmo3_recipe.experiment.Extension`, but for `method`."""
     name, asked = config.model, config.extension
     method, = asked.methods
     after = [steps for steps in asked.asked_after(method) if steps]
@@ -136,19 +130,14 @@ RECIPE_PARTS = Experiment[PartConfig, Artifact](
 
 
 def recipe_parts(*, compute: Compute = "never") -> RecipeParts | None:
-    """Collect the stored runs, and make the missing ones unless `compute="never"`.
-    Result: None if no run is stored."""
+    """Collect the stored runs, and make the missing ones unless `compute="never"`."""
     runs = RECIPE_PARTS.collect(compute=compute)
     return RecipeParts(runs.table("found"), runs.table("losses"), [*runs.stored],
                        len(runs.planned), runs.deviations) if runs.stored else None
 
 
 def arm_effects(parts: RecipeParts) -> pd.DataFrame:
-    """Compare each arm with the recipe, at all checkpoints.
-    Columns: `measure` (`loss`: nats per token of the longest texts; `found`: share of facts),
-    `tokens`, `arm`, `effect` (the arm minus the recipe, on the same texts), `low`, `high` (95 %,
-    over texts and seeds), `p`, `p_holm` (over the arms), `smallest_effect`, `seeds` (that both
-    have). Empty if no seed has the recipe and another arm."""
+    """Compare each arm with the recipe, at all checkpoints."""
     losses = parts.losses.groupby(["arm", "seed", "tokens", "text"], sort=False)["loss"].mean()
     tables = {
         "loss": losses.rename("score").reset_index().assign(sample=lambda table: table["text"]),

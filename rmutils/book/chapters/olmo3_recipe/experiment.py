@@ -1,6 +1,4 @@
-"""All methods of `rmutils.longcontext.extension` side by side, as a stored result, with 95 %
-intervals over texts.
-"""
+"""All methods of `rmutils.longcontext.extension` side by side, as a stored result."""
 
 from __future__ import annotations
 
@@ -73,8 +71,7 @@ def extension_stored(
     name: str = "tiny-olmo3", config: ExtensionConfig = ExtensionConfig(), *,
     compute: Compute = "auto",
 ) -> tuple[Extension, Artifact]:
-    """`extension`, but a stored result is read instead; a stopped run goes on with the next method.
-    """
+    """`extension`, but a stored result is read instead; a stopped run goes on."""
 
     inputs = {"model": identify(name, torch.float32), "recipe": RECIPES[name].digest()}
     return EXTENSION.obtain(
@@ -110,9 +107,7 @@ ENDS = ["value", "low", "high"]
 
 
 def shares(found: pd.DataFrame) -> pd.DataFrame:
-    """Share of facts found.
-    Columns: `method`, `tokens`, `length`, `value`, `low`, `high`; methods in the order of
-    `found`."""
+    """Share of facts found."""
     return _means(found, ["method", "tokens", "length"], "found", SHARE)
 
 
@@ -127,8 +122,7 @@ def at_end(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def differences(found: pd.DataFrame, to: str) -> pd.DataFrame:
-    """How much more each other method finds than this one, on the same facts.
-    Columns: `method`, `length`, `value` (share), `low`, `high`."""
+    """How much more each other method finds than this one, on the same facts."""
     shares = found.set_index(["method", "length", "text", "depth"])["found"].astype(float)
     return _less(shares, to, ["length"], DIFFERENCE)
 
@@ -141,8 +135,7 @@ def _less(values: pd.Series, to: str, by: Sequence[str], bounds: Bounds = ANY) -
 
 
 def gained(found: pd.DataFrame, method: str) -> pd.DataFrame:
-    """How much more a method finds after its fine-tune than before it, on the same facts.
-    Columns: `length`, `value` (share), `low`, `high`."""
+    """How much more a method finds after its fine-tune than before it, on the same facts."""
     own = found[found["method"] == method]
     fact = ["length", "text", "depth"]
     before, after = (own[own["tokens"] == own["tokens"].agg(which)].set_index(fact)["found"]
@@ -154,9 +147,7 @@ def gained(found: pd.DataFrame, method: str) -> pd.DataFrame:
 def loss_change(
     losses: pd.DataFrame, to: str, by: Sequence[str] = ("position",)
 ) -> pd.DataFrame:
-    """Loss of each other method less that of this one, on the same tokens. The texts are the same,
-    so what makes one harder than another cancels.
-    Columns: `method`, those columns, `value` (nats per token), `low`, `high`."""
+    """Loss of each other method less that of this one, on the same tokens."""
     return _less(losses.set_index(["method", "text", "position"])["loss"], to, by)
 
 

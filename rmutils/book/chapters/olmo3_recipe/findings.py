@@ -1,5 +1,4 @@
-"""What the chapter on the Olmo 3 recipe says: six methods after one fine-tune each, and the recipe
-without one of its parts, with three seeds."""
+"""What the chapter says: six methods after one fine-tune each, and the recipe without a part."""
 
 from __future__ import annotations
 

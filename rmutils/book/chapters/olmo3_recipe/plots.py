@@ -1,6 +1,4 @@
-"""Figures of the Olmo 3 recipe: positions, packing, slices of a sequence, and what an extension of
-the window is worth, by method, length, position and tokens.
-"""
+"""Figures of the Olmo 3 recipe: positions, packing, slices, and what an extension is worth."""
 
 from __future__ import annotations
 
@@ -96,8 +94,7 @@ SPREAD = 1.025
 
 
 def found_by_length(before: pd.DataFrame, after: pd.DataFrame, trained: int) -> Figure:
-    """Facts found by length and method, in two panels: before a fine-tune and after it.
-    `before`, `after`: `method`, `length`, `value`, `low`, `high`."""
+    """Facts found by length and method, in two panels: before a fine-tune and after it."""
     figure, panels = new_axes(columns=2, size=(WIDTH, 3.6), sharey=True)
     for axes, table, title in zip(panels, (before, after), ("before the fine-tune", "after it"),
                                   strict=True):
@@ -115,8 +112,7 @@ def found_by_length(before: pd.DataFrame, after: pd.DataFrame, trained: int) -> 
 
 
 def against(table: pd.DataFrame, reference: str) -> Figure:
-    """Differences to a method by length, with intervals; left of 0, fewer facts are found.
-    `table`: `method`, `length`, `value`, `low`, `high`."""
+    """Differences to a method by length, with intervals; left of 0, fewer facts are found."""
     lengths = sorted(table["length"].unique())
     methods = list(table["method"].unique())
     figure, panels = new_axes(columns=len(lengths), size=(WIDTH, 0.9 + 0.3 * len(methods)),
@@ -137,8 +133,7 @@ def against(table: pd.DataFrame, reference: str) -> Figure:
 
 
 def loss_by_position(table: pd.DataFrame, trained: int, reference: str) -> Figure:
-    """Loss along the longest texts, less that of a method, with bands.
-    `table`: `method`, `position`, `value`, `low`, `high`."""
+    """Loss along the longest texts, less that of a method, with bands."""
     figure, axes = new_axes(size=(WIDTH, 3.2))
     for method, part in table.groupby("method", sort=False):
         axes.fill_between(part["position"], part["low"], part["high"], color=COLOURS[method],
@@ -154,8 +149,7 @@ def loss_by_position(table: pd.DataFrame, trained: int, reference: str) -> Figur
 
 
 def budget(table: pd.DataFrame) -> Figure:
-    """Facts found by tokens of the fine-tune: a panel for each length, a line for each method.
-    `table`: `method`, `tokens`, `length`, `value`, `low`, `high`."""
+    """Facts found by tokens of the fine-tune: a panel for each length, a line for each method."""
     lengths = sorted(table["length"].unique())
     figure, panels = new_axes(columns=len(lengths), size=(WIDTH, 3.0), sharey=True, squeeze=False)
     for axes, length in zip(panels[0], lengths, strict=True):
@@ -175,9 +169,7 @@ def budget(table: pd.DataFrame) -> Figure:
 
 
 def without_parts(effects: pd.DataFrame) -> Figure:
-    """Loss and facts found without each part of the recipe, minus the whole recipe, by tokens.
-    `effects`: `measure` (`loss`, `found`), `tokens`, `arm` (as it is to be named), `value`, `low`,
-    `high`."""
+    """Loss and facts found without each part of the recipe, minus the whole recipe, by tokens."""
     figure, panels = new_axes(columns=2, size=(WIDTH, 3.4))
     for axes, measure, name in zip(panels, ("loss", "found"), (
             "loss (nats per token)", "facts found (share)"), strict=True):

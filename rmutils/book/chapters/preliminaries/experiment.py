@@ -1,7 +1,4 @@
-"""One case, looked at closely, before any are counted; which needles sliding windows reach; which
-heads the published detection would have found with its ten depths
-(`data/plans/collapsed_depths.yml`).
-"""
+"""One case looked at closely, which needles windows reach, and what ten real depths find."""
 
 from __future__ import annotations
 
@@ -36,9 +33,7 @@ if TYPE_CHECKING:  # chapters that look at one case do not depend on the steps o
 def detect_stored_or_small(
     model: str, grid: DetectConfig, *, compute: Compute
 ) -> tuple[HeadScores, Artifact]:
-    """Detection on a large grid, or on what a model's window and the stored results allow. Lengths
-    that the window has no room for are left out. Where the result is not stored, and may not be
-    computed, a small grid of two lengths and three depths is computed in its place."""
+    """Detection on a large grid, or on what a model's window and the stored results allow."""
     if compute != "always":
         with suppress(NotStored):
             return detect_stored(model, grid, compute="never")
@@ -62,9 +57,7 @@ def answer_case(lm: LanguageModel, case: NiahCase, *, max_new_tokens: int = 50) 
 
 
 def example() -> tuple[LanguageModel, NiahCase, Answer]:
-    """The case on which readers of the guided build write the method themselves. It is
-    `tiny-llama`, which gives its attention weights away, one case, and its answer to it. Each call
-    returns a model of its own, as what a reader tries may damage it."""
+    """The case on which readers of the guided build write the method themselves."""
     return deepcopy(_example())
 
 
@@ -80,8 +73,7 @@ def _example() -> tuple[LanguageModel, NiahCase, Answer]:
 def attention_rows(
     lm: LanguageModel, case: NiahCase, answer: Answer, heads: Sequence[Head]
 ) -> np.ndarray:
-    """The attention of some heads in the rows that decided the T tokens of an answer.
-    Result: (heads, T, prompt tokens + T - 1): what each row sees of prompt and answer sums to 1."""
+    """The attention of some heads in the rows that decided the T tokens of an answer."""
     cache = Trunk(lm.model, []).read(case.input_ids, room=len(answer.tokens))
     read = torch.tensor([[case.input_ids[-1], *answer.tokens[:-1]]], device=lm.model.device)
     with using(lm.model, "eager"):  # the only one that gives its weights away
@@ -91,10 +83,7 @@ def attention_rows(
 
 
 def trace(lm: LanguageModel, case: NiahCase, answer: Answer, head: Head) -> pd.DataFrame:
-    """Equation 1 step by step for one head, a row per written token.
-    Columns: `written` (y_t), `looks at` (j = arg max a_t), `token there` (x_j; empty if j is a
-    token of the answer itself), `in needle` (j in I_k), `copied` (both conditions hold), and `so
-    far`, the size of the overlap after this step."""
+    """Equation 1 step by step for one head, a row per written token."""
     layer, index = head
     hits = copied(answer, case.input_ids, case.needle_span)[:, layer, index]
     seen: set[int] = set()
@@ -123,10 +112,7 @@ def full_layers(layers: int, every: int) -> np.ndarray:
 
 
 def sides(cases: pd.DataFrame, window: int, answer: int) -> np.ndarray:
-    """`WITHIN`, `BEYOND` or `ACROSS` for each case. A token at position i sees the positions above
-    i - `window`. `WITHIN`: the last token of the longest answer still comes from a row that sees
-    the whole needle. `BEYOND`: not even the first comes from a row that sees any of it, so a
-    sliding layer cannot score. `ACROSS`: all others."""
+    """`WITHIN`, `BEYOND` or `ACROSS` for each case."""
     if "needle_start" not in cases:
         raise UserError("this stored detection does not say where its needles stand. Make it "
                         "again, with the same command and `--compute always`.")
@@ -148,12 +134,7 @@ def summarize(
     scores: HeadScores, *, window: int, every: int, tau: float, answer: int,
     resamples: int = RESAMPLES, seed: int = 0,
 ) -> pd.DataFrame:
-    """Both sides of the window in numbers, each with a 95 % interval over needles.
-    Columns: `side`, `cases`, `statistic`, `value`, `low`, `high`; a side without cases has no rows.
-    Statistics: `found`, the share of needles found, 0 to 1; and where any was found: `full_share`,
-    the share of the sum of all scores that heads of full layers have; `heads`, the number of heads
-    at or above `tau`; `full_heads`, those of them in full layers; `full_mean`, `sliding_mean`, the
-    mean score of a head of either kind."""
+    """Both sides of the window in numbers, each with a 95 % interval over needles."""
     place = sides(scores.cases, window, answer)
     full = full_layers(scores.shape[0], every)
     rows = []
@@ -202,12 +183,7 @@ def depth_deviations(plan: Plan) -> list[str]:
 def compare_depths(
     scores: HeadScores, tau: float, *, resamples: int = RESAMPLES, seed: int = 0
 ) -> pd.DataFrame:
-    """Compare the heads of a detection with those of its start and end alone. Cases at the start of
-    the text, counted nine times, and those at its end, counted once, are what the published script
-    looks at (`rmutils.corpora.niah.PublishedNiahBuilder`). The control has as few different cases,
-    at places drawn at random.
-    Columns: `quantity`; its value by `real`, `collapsed` and `two random places`; `difference` of
-    the latter two, with `low` and `high` (95 %, over needles)."""
+    """Compare the heads of a detection with those of its start and end alone."""
     cases = scores.cases
     table = np.zeros((len(cases), scores.mean.size + 1))
     table[cases["success"].to_numpy(bool), :-1] = scores.runs.reshape(len(scores.runs), -1)

@@ -1,5 +1,4 @@
-"""What the first chapter says: how many heads copy, whether they stay the same, and where needles
-have to be."""
+"""What the first chapter says: how many heads copy, and whether they stay the same."""
 
 from __future__ import annotations
 
@@ -71,8 +70,7 @@ def at_length(scores: HeadScores, length: int) -> HeadScores:
     "Head {head} of {model} copies {value} points less of a needle {ci} at {long} tokens than at "
     "{short}: {verdict}."))
 def leader_falls_with_length(scores: HeadScores, artifact: str) -> Measured:
-    """Score of the highest head at the shortest prompts minus at the longest, on the same needles.
-    Longest are those at which any needle was found."""
+    """Score of the highest head at the shortest prompts minus at the longest."""
     best, cases = scores.ranking()[0], scores.cases
     found = cases.loc[cases["success"], "length"]
     ends = found.min(), found.max()
@@ -96,8 +94,7 @@ def depths_compared(model: str) -> tuple[pd.DataFrame, Artifact]:
     "With needles at the start and the end alone, a detection finds {value} points fewer of the "
     "top heads of {model} {ci} than with as few at random places: {verdict}."))
 def heads_lost_at_ends(model: str) -> Measured:
-    """Top heads of ten real depths that a detection finds at random places, minus those that it
-    finds at start and end; the plan's primary outcome."""
+    """Top heads found at random places, minus those found at start and end."""
     table, artifact = depths_compared(model)
     row = table.loc[OVERLAP]
     return Measured(scaled((row[RANDOM] - row[COLLAPSED], -row["high"], -row["low"])),

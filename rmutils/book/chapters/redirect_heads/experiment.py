@@ -1,7 +1,4 @@
-"""Which of two contradicting sentences is answered when heads are pointed at one of them.
-
-All conditions of a text share one reading of it: the bias acts from its last token on.
-"""
+"""Which of two contradicting sentences is answered when heads are pointed at one of them."""
 
 from __future__ import annotations
 
@@ -117,9 +114,7 @@ def conditions_of(scores: Mapping[str, HeadScores], config: RedirectConfig) -> p
 
 
 def asked_of(prompt: Prompt, conditions: pd.DataFrame, config: RedirectConfig) -> pd.DataFrame:
-    """Return the conditions of a prompt, once for each sentence that is pointed at (`target`).
-    Texts in which a sentence is moved are asked of the plain model alone; those with one sentence,
-    or with distractors, also with the heads of the main comparison and of one control."""
+    """Return the conditions of a prompt, once for each sentence that is pointed at (`target`)."""
     chosen = conditions[conditions["pair"].isin([ALL, prompt.pair.pair])]
     plain = chosen["policy"] == PLAIN
     if prompt.variant.startswith("moved"):

@@ -1,6 +1,4 @@
-"""What the stored runs of `data/plans/redirect.yml` say: how many more answers follow the sentence
-that a few heads are pointed at.
-"""
+"""What the stored runs of `data/plans/redirect.yml` say."""
 
 from __future__ import annotations
 
@@ -69,8 +67,7 @@ def missing() -> list[str]:
 
 
 def judged(answers: pd.DataFrame) -> pd.DataFrame:
-    """Return answers with `held`: what each holds. A plain answer was pointed nowhere. It gets two
-    rows, one for each sentence, as if it had been pointed there."""
+    """Return answers with `held`: what each holds."""
     plain = answers[answers["target"] < 0]
     rows = pd.concat([answers[answers["target"] >= 0], plain.assign(target=0),
                       plain[plain["variant"] != "alone"].assign(target=1)])
@@ -81,10 +78,7 @@ def judged(answers: pd.DataFrame) -> pd.DataFrame:
 
 
 def rates(answers: pd.DataFrame) -> pd.DataFrame:
-    """Return how many answers hold what, under each condition.
-    Columns: `variant`, `score`, `policy`, `count`, `strength`; `pointed at`, `low`, `high` (95 %,
-    over pairs), `the other`, `both`, `neither` (shares); `surprise` (median nats per token),
-    `pairs`."""
+    """Return how many answers hold what, under each condition."""
     rows = []
     names = ["variant", *KEY[:-1]]
     table = answers.assign(variant=answers["variant"].str.replace(r" \d$", "", regex=True))
@@ -107,8 +101,7 @@ def condition(
     answers: pd.DataFrame, policy: str, *, score: str | None = None, count: int | None = None,
     strength: float | None = None, variant: str | None = None,
 ) -> pd.DataFrame:
-    """Return the answers under a condition; by default the main one of its policy, the one with
-    most heads and the largest bias."""
+    """Return the answers under a condition; by default the main one of its policy."""
     part = answers[answers["policy"] == policy]
     part = part if score is None else part[part["score"] == score]
     part = part if variant is None else part[part["variant"] == variant]
@@ -125,9 +118,7 @@ def more(first: pd.DataFrame, second: pd.DataFrame) -> Contrast:
 
 
 def primary(answers: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
-    """Apply the plan's rule: main heads minus others of the same layers, Holm over the models.
-    Columns: `model`, `top`, `control`, `plain` (shares that follow), `value`, `low`, `high`, `p`,
-    `p_holm`, `pairs`, `smallest_effect`."""
+    """Apply the plan's rule: main heads minus others of the same layers, Holm over the models."""
     rows = []
     for model, table in answers.items():
         parts = [condition(table, policy) for policy in (TOP, MATCHED, PLAIN)]
@@ -140,8 +131,7 @@ def primary(answers: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
 
 
 def failed(model: str) -> pd.DataFrame:
-    """Return all answers to texts, with one or two sentences, to which the plain model gives
-    neither value."""
+    """Return all answers to texts to which the plain model gives neither value."""
     parts = [answers for part in (CONTRADICTIONS, VARIANTS)
              if (answers := stored(part).answers.get(model)) is not None]
     table = pd.concat(parts).assign(text=lambda t: t["pair"].astype(str) + " " + t["variant"])
@@ -205,8 +195,7 @@ def recovered_table() -> pd.DataFrame:
 
 
 def percent(model: str, part: str, policy: str, held: str = POINTED, **of: Any) -> int:
-    """Return the percent of the answers under a condition that hold something; `of` as for
-    `condition`."""
+    """Return the percent of the answers under a condition that hold something."""
     return round(100 * by_pair(condition(stored(part).answers[model], policy, **of), held).mean())
 
 

@@ -61,8 +61,7 @@ def followed(
     answers: Mapping[str, pd.DataFrame], names: Mapping[str, str] | None = None,
     width: float = WIDTH,
 ) -> Figure:
-    """Draw what answers hold under each condition: a bar each, models below each other. `names`:
-    what readers call the models."""
+    """Draw what answers hold under each condition: a bar each, models below each other."""
     figure = Figure(figsize=(width, 0.6 + 1.1 * len(answers)), layout="constrained")
     panels = figure.subplots(len(answers), 1, sharex=True, squeeze=False)[:, 0]
     for axes, (model, table) in zip(panels, answers.items(), strict=True):
@@ -107,8 +106,7 @@ def rates_table(part: str) -> pd.DataFrame:
 def answer_live(
     lm: LanguageModel, pairs: int, *, share: float, strength: float
 ) -> pd.DataFrame:
-    """Answer the plan's first questions: as the model is, and pointed at each sentence.
-    `follow`: how many of the two pointed answers give the value of the sentence pointed at."""
+    """Answer the plan's first questions: as the model is, and pointed at each sentence."""
     config = next(iter(REDIRECT.runs().values())).config
     scores, _ = detect_stored(lm, config.detect)
     heads = scores.select(top_k=max(round(share * scores.mean.size), 1))

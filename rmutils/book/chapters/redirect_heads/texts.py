@@ -1,8 +1,4 @@
-"""Texts in which two sentences contradict each other, and what an answer follows.
-
-Names and values are invented (`rmutils.corpora.world`), so no model knows them. The rest of a text
-is prose of the haystack.
-"""
+"""Texts in which two sentences contradict each other, and what an answer follows."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Retrieval heads under variants of attention: their scores, what masking them costs, and what a
-trained model finds; and the two traits by which Ms-PoE and Share-Attention judge a head.
-"""
+"""Retrieval heads under variants of attention, and the traits by which variants judge a head."""
 
 from __future__ import annotations
 
@@ -48,12 +46,7 @@ def traits(
     lm: LanguageModel, prompts: Sequence[Sequence[int]], questions: Sequence[int],
     share: Share = Share(),
 ) -> pd.DataFrame:
-    """Two measures of each head, in the model as it is. *Keys looked at* is the share of the keys
-    that get more than three times the mean attention of the last query, positions left out: Ms-PoE
-    calls heads with high shares position-aware. *Distance to the nearest head* is that of
-    Share-Attention (Equation 9) to the head of the same layer whose map is most alike: heads with
-    low distances share first.
-    Columns: `trait`, `prompt`, `question`, `layer`, `head`, `value`."""
+    """Two traits of each head: share of the keys looked at, and distance to the nearest head."""
     looked = []
     for prompt in prompts:
         with rescaled(lm.model, UNCHANGED, prompt) as scales:
@@ -77,10 +70,7 @@ def _long_traits(values: np.ndarray, trait: str, questions: Sequence[int]) -> pd
 def set_apart(
     traits: pd.DataFrame, retrieval: Sequence[Head], *, resamples: int = RESAMPLES, seed: int = 0
 ) -> pd.DataFrame:
-    """Test whether a measure sets retrieval heads apart from other heads of the same layer.
-    Columns: `trait`; `value`: how often a retrieval head has more of it than another head of its
-    layer, ties counted half (0.5: no difference), with `low` and `high` over questions; `p`,
-    two-sided: how often as many heads, drawn in each layer anew, are set apart as far."""
+    """Test whether a measure sets retrieval heads apart from other heads of the same layer."""
     rows, rng = [], np.random.default_rng(seed)
     for trait, part in traits.groupby("trait", sort=False):
         wide = part.pivot_table(index="question", columns=["layer", "head"], values="value")
@@ -137,13 +127,7 @@ def heads(
     lm: LanguageModel, scores: HeadScores, config: HeadsConfig, *, journal: Path | None = None,
     load: Callable[[str], LanguageModel] = load_model,
 ) -> Tables:
-    """Score the heads and count the needles under each variant.
-    Result: `cases`: `variant`, then the columns of `HeadScores.cases`. `scores`: `variant`, `case`,
-    `layer`, `head`, `score` (share of the needle that the head copied, in failed cases, too).
-    `needles`: `variant`, `subject` (`whole`, `retrieval` or `non-retrieval` for heads that are
-    masked, `trained`), `draw` (of the masked heads, or number of the training), `question` (number
-    of the needle), `length`, `place`, `correct`. `retrieval`: `layer`, `head` of the retrieval
-    heads. `traits`: see `retrieval_heads_under_change.experiment.traits`."""
+    """Score the heads and count the needles under each variant."""
     scores.select(tau=config.tau)  # says so if there is none
     of = [*depends_on(lm, config, config.needles), scores.mean.tolist()]
     kept, asked = Journal(journal, of), needle_questions(lm, config.needles)
@@ -198,8 +182,7 @@ def _long(cases: Sequence[str], runs: np.ndarray) -> pd.DataFrame:
 def heads_stored(
     model: str, config: HeadsConfig = HeadsConfig(), *, compute: Compute = "auto"
 ) -> tuple[Tables, Artifact]:
-    """`heads` of a model by its name, but a stored result is read instead, and a stopped run goes
-    on. Trainings whose weights are not stored are trained again first."""
+    """`heads` of a model by its name, but a stored result is read instead."""
     config = config.changed({"tau": tau_of(model) if config.tau is None else config.tau})
     scores, _ = scored(model, compute="never" if compute == "never" else "auto")
 
@@ -225,9 +208,7 @@ CHANGED = "changed"
 
 
 def needles_under(variant: Variant) -> dict[str, tuple[pd.DataFrame, Artifact]]:
-    """Look up what whole models find with a variant and without, as far as it is stored.
-    Result: Of each model the measurement with most needles: `variant` (`plain` or `changed`),
-    `question`, `length`, `place`, `correct`."""
+    """Look up what whole models find with a variant and without, as far as it is stored."""
     found: dict[str, tuple[pd.DataFrame, Artifact]] = {}
     for artifact in sorted(stored(HEADS.name), key=lambda one: one.name):
         names = {name: CHANGED for name, one in

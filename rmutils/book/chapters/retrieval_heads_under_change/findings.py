@@ -1,9 +1,4 @@
-"""Effects of attention variants on retrieval heads: ranking and scores, needles lost with heads
-masked and gained by a training, and the verdicts, by rules fixed before anything was measured.
-
-All with 95 % intervals: needles are resampled whole, the same ones under plain attention and a
-variant; random heads and trainings are resampled, too.
-"""
+"""Effects of attention variants on retrieval heads, by rules fixed before measuring."""
 
 from __future__ import annotations
 
@@ -86,11 +81,7 @@ def pairs_of(tables: Tables) -> dict[str, PairedDetection]:
 
 
 def agreement(pair: PairedDetection, *, resamples: int = RESAMPLES, seed: int = 0) -> pd.DataFrame:
-    """How far two rankings of heads agree, on the cases that were successful both times.
-    Columns: `quantity`, `value`, `low`, `high` (NaN where one needle only was found both times,
-    from which there is nothing to draw). `rank correlation`: Spearman's, over all heads. `overlap`:
-    share of the highest heads of plain attention, as many as there are retrieval heads, that are
-    among as many highest ones of the variant."""
+    """How far two rankings of heads agree, on the cases that were successful both times."""
     sums, count = pair.sums("both"), len(pair.retrieval)
     weights = needle_weights(sums.shape[1], resamples, seed)
     means = weighted_means(sums, weights).round(DECIMALS)
@@ -114,18 +105,13 @@ def _several(sums: np.ndarray) -> bool:
 
 
 def agreements(tables: Tables) -> pd.DataFrame:
-    """`agreement` of each variant with plain attention.
-    Columns: `variant`, `quantity`, `value`, `low`, `high`; a variant without a needle found both
-    times has no rows."""
+    """`agreement` of each variant with plain attention."""
     return pd.concat([agreement(pair).assign(variant=name)
                       for name, pair in pairs_of(tables).items()] or [_none()])[COLUMNS]
 
 
 def moves(tables: Tables) -> pd.DataFrame:
-    """By how much mean scores change from plain attention to each variant, on the cases that were
-    successful both times.
-    Result: As from `agreements`. `quantity` is a group of
-    `rmutils.heads.head_change.training_effect`."""
+    """By how much mean scores change from plain attention to each variant."""
     rows = [training_effect([pair], cases="both").query("quantity == 'change'").assign(
         variant=name, **({} if _several(pair.sums("both")) else {"low": np.nan, "high": np.nan}))
         for name, pair in pairs_of(tables).items()]
@@ -143,10 +129,7 @@ KEYS = ["length", "question", "place"]
 
 
 def masking(needles: pd.DataFrame, base: str = PLAIN) -> pd.DataFrame:
-    """Needles that masking loses, as shares of all cases.
-    Columns: `variant`, `quantity`, `value`, `low`, `high`. Quantities: `found` by the whole model;
-    `retrieval masked`, `others masked`: lost then; `excess`: the former less the latter; `excess,
-    change`: less that of `base`, in the same cases."""
+    """Needles that masking loses, as shares of all cases."""
     cases = {name: _cases(part) for name, part in needles.groupby("variant", sort=False)}
     lost = {name: {"found": own[WHOLE], "retrieval masked": own[WHOLE] - own[MASKED],
                    "others masked": own[WHOLE] - own[OTHERS], "excess": own[OTHERS] - own[MASKED]}
@@ -157,9 +140,7 @@ def masking(needles: pd.DataFrame, base: str = PLAIN) -> pd.DataFrame:
 
 
 def training(needles: pd.DataFrame, base: str = PLAIN) -> pd.DataFrame:
-    """Needles that trained models find; no rows where none were asked.
-    Columns: `variant`, `quantity`, `value`, `low`, `high`. Quantities: found by `trained` models;
-    `gain` over the untrained in the same cases; `gain, change`: less that of `base`."""
+    """Needles that trained models find; no rows where none were asked."""
     cases = {name: _cases(part) for name, part in needles.groupby("variant", sort=False)}
     gained = {name: {"trained": own[TRAINED], "gain": own[TRAINED] - own[WHOLE]}
               for name, own in cases.items() if TRAINED in own}
@@ -200,12 +181,7 @@ YES, NO, OPEN, NO_ROOM = "yes", "no", "open", "no room"
 
 
 def verdicts(tables: Mapping[str, Tables]) -> pd.DataFrame:
-    """Answer the three questions, and say what could have been shown.
-    Columns: `question`, `model`, `variant`; `value`, `low`, `high` (overlap, excess or gain:
-    shares); `smallest`: the least excess or gain likely to be shown
-    (`rmutils.stats.smallest_effect`); `verdict`: `yes`, `no`, `open`, or `no room` where no needle
-    was found both times, the model finds fewer than half of the needles that masking could lose, or
-    what is left to be gained is less than could be shown."""
+    """Answer the three questions, and say what could have been shown."""
     rows = []
     for model, one in tables.items():
         lost, gains = masking(one["needles"]), training(one["needles"])

@@ -1,8 +1,4 @@
-"""The cost of large models and long contexts from shapes and counts: work, memory, exchange.
-
-Nothing here is measured. Formulas give operations, bytes and bytes sent; with the published rates
-of an accelerator, and an assumed share of them, these become hours.
-"""
+"""The cost of large models and long contexts from shapes and counts: work, memory, exchange."""
 
 from rmutils.book.chapters.scale.work import MACHINES, SHAPES, Assumptions, Machine, Shape, shape_of
 

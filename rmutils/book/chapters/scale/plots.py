@@ -23,9 +23,7 @@ def short(tokens: float) -> str:
 
 
 def memory(curves: Mapping[str, pd.DataFrame], rooms: Mapping[str, float]) -> Figure:
-    """Bytes of weights with keys and values by the length of a text, and what machines hold.
-    `curves`: Model -> DataFrame of `tokens`, `bytes`.
-    `rooms`: Label -> bytes."""
+    """Bytes of weights with keys and values by the length of a text, and what machines hold."""
     figure, axes = new_axes(size=(WIDTH, 3.8))
     for k, ((model, table), colour) in enumerate(zip(curves.items(), COLOURS, strict=False)):
         axes.plot(table["tokens"], table["bytes"] / 1e9, color=colour, label=model, lw=1.6,
@@ -42,8 +40,7 @@ def memory(curves: Mapping[str, pd.DataFrame], rooms: Mapping[str, float]) -> Fi
 
 
 def work(curves: Mapping[str, pd.DataFrame]) -> Figure:
-    """Attention's share of the work of reading, and seconds of one accelerator, by length.
-    `curves`: Model -> DataFrame of `tokens`, `share`, `seconds`."""
+    """Attention's share of the work of reading, and seconds of one accelerator, by length."""
     figure, (left, right) = new_axes(columns=2, size=(WIDTH, 3.4))
     for (model, table), colour in zip(curves.items(), COLOURS, strict=False):
         left.plot(table["tokens"], table["share"], color=colour, label=model, lw=1.6)
@@ -76,9 +73,7 @@ def exchange(ways: Mapping[str, pd.DataFrame]) -> Figure:
 
 
 def predicted_times(times: pd.DataFrame, lines: Mapping[str, pd.DataFrame]) -> Figure:
-    """Measured seconds by length, and what formulas predict from the shorter texts.
-    `times`: `length`, `seconds`, a row for each round.
-    `lines`: Label -> DataFrame of `length`, `seconds`."""
+    """Measured seconds by length, and what formulas predict from the shorter texts."""
     figure, axes = new_axes(size=(WIDTH, 3.0))
     for (label, table), colour, style in zip(lines.items(), (GREEN, ORANGE), ("-", "--"),
                                              strict=True):

@@ -1,9 +1,4 @@
-"""Seconds of accelerators that read and write texts, bound by work or memory, and what single steps
-of the method cost: detection, generation, judging, training, evaluation.
-
-Where a growing text reaches a limit: memory, time, or what is stored of attention; and whether the
-formula of work predicts the time to read a longer text.
-"""
+"""What steps of the method cost in accelerator seconds, and where a growing text hits a limit."""
 
 from __future__ import annotations
 
@@ -47,15 +42,13 @@ class Rates:
 
 
 def reading(shape: Shape, tokens: int, rates: Rates, share: int = 1) -> float:
-    """Seconds to read a text (prefill), which work bounds; so many accelerators share each layer,
-    and send in turn."""
+    """Seconds to read a text (prefill), which work bounds; accelerators share each layer."""
     return (rates.computing(work.forward(shape, tokens, logits=1)) / share
             + rates.sending(work.tensor_parallel(shape, tokens, share)))
 
 
 def writing(shape: Shape, cached: int, at_once: int, rates: Rates, share: int = 1) -> float:
-    """Seconds per token of all texts together. Each step reads all weights once, and the keys and
-    values of each text; it computes a token of each. The slower of both counts."""
+    """Seconds per token of all texts together."""
     moved = work.weights(shape) + at_once * work.cache(shape, cached)
     flops = at_once * work.forward(shape, 1, cached)
     seconds = max(rates.moving(moved), rates.computing(flops)) / share
@@ -63,8 +56,7 @@ def writing(shape: Shape, cached: int, at_once: int, rates: Rates, share: int = 
 
 
 def fitting(shape: Shape, tokens: int, rates: Rates, share: int = 1) -> int:
-    """Texts of so many tokens whose keys and values fit beside the weights, as far as they are
-    wanted at once; at least one."""
+    """Texts whose keys and values fit beside the weights, at least one."""
     room = share * rates.assumed.reserve * rates.machine.memory - work.weights(shape)
     return int(max(1, min(rates.assumed.together, room // work.cache(shape, tokens))))
 
@@ -101,8 +93,7 @@ def fetching(shape: Shape) -> Cost:
 
 def detecting(shape: Shape, lengths: list[int], answer: int, at_once: int, rates: Rates,
               share: int = 1) -> Cost:
-    """Prefill of each case, then its answer. What cases share is read once by this project, which
-    is left out here."""
+    """Prefill of each case, then its answer."""
     seconds = sum(reading(shape, max(1, n), rates, share) for n in lengths)
     spent = sum(writing(shape, n + answer // 2, max(1, at_once // max(1, n)), rates, share) * answer
                 for n in lengths)
@@ -129,8 +120,7 @@ def generating(shape: Shape, count: int, prompt: float, answer: float, rates: Ra
 
 def training(shape: Shape, sharing: work.Sharing, gpus: int, *, pairs: int, tokens: int,
              epochs: int, sides: int, per_device: int, rates: Rates) -> Cost:
-    """Epochs over pairs, and before them the reference model once over all where both sides count.
-    """
+    """Training over pairs, and before it the reference model once where both sides count."""
     sequences = pairs * sides
     learned = epochs * sequences * work.training(shape, tokens)
     reference = sequences * work.forward(shape, tokens) if sides == 2 else 0.0
@@ -158,9 +148,7 @@ def answering(shape: Shape, questions: int, prompt: int, answer: float, at_once:
 
 def retmask(shape: Shape, cases: list[int], count: int, prompt: float, answer: float,
             rates: Rates) -> dict[str, Cost]:
-    """The method from detection to training, by step, by the paper's recipe; both sides generated.
-    As many accelerators share the model as hold it with room for texts, and as hold the states of
-    its training under FSDP."""
+    """The method from detection to training, by step, by the paper's recipe."""
     room = rates.assumed.reserve * rates.machine.memory
     share = next(g for g in GROUPS if work.weights(shape) < FULL * g * room)
     many = next(g for g in GROUPS if work.states(shape, "fsdp", g) < FULL * room)
@@ -190,8 +178,7 @@ call it too slow. Both are ours."""
 
 
 def reaches(need: Callable[[int], float], limit: float) -> int | None:
-    """The shortest text that needs more than the limit, by bisection; 0 if an empty one does; None
-    if none does."""
+    """The shortest text above the limit, by bisection; 0 if an empty one is; None if none is."""
     if need(0) > limit:
         return 0
     if need(LONGEST) <= limit:
@@ -204,10 +191,7 @@ def reaches(need: Callable[[int], float], limit: float) -> int | None:
 
 
 def limits(shape: Shape, gpus: int, rates: Rates) -> pd.DataFrame:
-    """Return what runs out on so many accelerators, and from which length of one text on. Weights,
-    keys and values, work and a training's states are shared evenly by all. Keys and values stand
-    beside the weights, and stored attention, in float32, beside both.
-    Columns: `what`, `tokens` (0: at once, NaN: never), in the order in which they run out."""
+    """Return what runs out on so many accelerators, and from which length of one text on."""
     room = gpus * rates.assumed.reserve * rates.machine.memory
     held = work.weights(shape)
     needs: dict[str, tuple[Callable[[int], float], float]] = {
@@ -239,9 +223,7 @@ def equal_work(shape: Shape) -> int | None:
 
 
 def shares(shape: Shape, tokens: int, gpus: list[int], rates: Rates) -> pd.DataFrame:
-    """Time to send beside time to compute, for a text that is read by several accelerators.
-    Columns: `gpus`; `tensor parallel`, `context parallel`: seconds to send over seconds to compute,
-    by each, were nothing sent while it computes."""
+    """Time to send beside time to compute, for a text that is read by several accelerators."""
     rows = []
     for count in gpus:
         computing = reading(shape, tokens, rates) / count
@@ -256,9 +238,7 @@ def shares(shape: Shape, tokens: int, gpus: list[int], rates: Rates) -> pd.DataF
 
 @torch.inference_mode()
 def reading_times(lm: LanguageModel, lengths: Sequence[int], rounds: int) -> pd.DataFrame:
-    """Processor seconds of one thread to read texts of random tokens, all lengths in each round.
-    The first round, in which much is done for the first time, is not counted.
-    Columns: `round`, `length`, `seconds`, `cache` (bytes of keys and values at the end)."""
+    """Processor seconds of one thread to read texts of random tokens, all lengths in each round."""
     draw, rows = np.random.default_rng(0), []
     count = lm.model.config.vocab_size
     with one_thread():
@@ -277,8 +257,7 @@ def reading_times(lm: LanguageModel, lengths: Sequence[int], rounds: int) -> pd.
 def prediction_ratio(
     times: pd.DataFrame, work: dict[int, float]
 ) -> tuple[float, np.ndarray, float]:
-    """Predict the time to read the longest text from the times of the shorter ones, as a fixed part
-    and a part that grows with the work; compare it with the measured time."""
+    """Predict the time to read the longest text from the shorter ones, and compare."""
     table = times.pivot(index="round", columns="length", values="seconds")
     ratios, rates = _ratio(draws(table.to_numpy()), [*table.columns], work)
     value, *ends = interval_of(ratios, bounds=POSITIVE, centred=True)

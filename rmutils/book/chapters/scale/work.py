@@ -1,12 +1,4 @@
-"""The shape of a model, and what follows from it: its weights, its work, its memory, and what
-accelerators exchange; also accelerators by their makers' data sheets, with the share of these rates
-that is assumed.
-
-A multiplication and an addition count as two operations. Memory is that of weights, keys and
-values, states of a training, and stored attention. For collective operations over n GPUs on a ring,
-each GPU sends (n - 1) / n of the whole for all-gather and for reduce-scatter, and both for
-all-reduce.
-"""
+"""A model's shape, and what follows: weights, work, memory, exchange; accelerators."""
 
 from __future__ import annotations
 
@@ -185,8 +177,7 @@ def attention(shape: Shape, new: int, cached: int = 0) -> float:
 
 
 def forward(shape: Shape, new: int, cached: int = 0, logits: int | None = None) -> float:
-    """Operations of a forward pass: twice the weights of each matrix per token, and attention.
-    `logits`: For how many tokens the next one is predicted; None: for all. Generation needs one."""
+    """Operations of a forward pass: twice the weights of each matrix per token, and attention."""
     matrices = 2 * new * shape.layers * shape.layer_weights
     output = 2 * (new if logits is None else logits) * shape.output_weights
     return matrices + output + attention(shape, new, cached)
@@ -209,8 +200,7 @@ def weights(shape: Shape, each: int = HALF) -> int:
 
 
 def cache(shape: Shape, tokens: int, each: int = HALF) -> int:
-    """Bytes of the keys and values of a text. Layers with a sliding window keep those before the
-    current token that it still sees, one less than the window."""
+    """Bytes of the keys and values of a text."""
     sliding = shape.layers - shape.full_layers
     kept = min(tokens, shape.window - 1) if shape.window else tokens
     return (2 * shape.key_heads * shape.head_size * each
@@ -232,11 +222,7 @@ def states(shape: Shape, sharing: Sharing, gpus: int) -> float:
 
 
 def activations(shape: Shape, tokens: int, *, recompute: bool = True, each: int = HALF) -> float:
-    """Bytes that a training keeps of one batch for its backward pass, without the logits. With
-    gradient checkpointing: the input of each layer, and all of one layer. Of a layer are kept: its
-    input and what its two norms give, queries, keys, values and attention's result, the sum after
-    attention, and three products of the feed-forward layer. Attention's weights are not: kernels
-    compute them anew."""
+    """Bytes that a training keeps of one batch for its backward pass, without the logits."""
     layer = (4 * shape.hidden + 2 * shape.head_size * (shape.heads + shape.key_heads)
              + 3 * shape.inner)
     kept = shape.layers * shape.hidden + layer if recompute else shape.layers * layer
@@ -244,16 +230,12 @@ def activations(shape: Shape, tokens: int, *, recompute: bool = True, each: int 
 
 
 def logits(shape: Shape, tokens: int) -> float:
-    """Bytes of the logits of a batch in training: in bfloat16, in float32 for the loss, and its
-    gradient."""
+    """Bytes of the logits of a batch in training: bfloat16, float32 for the loss, its gradient."""
     return float((HALF + SINGLE + SINGLE) * shape.vocabulary * tokens)
 
 
 def stored_attention(shape: Shape, tokens: int, how: Literal["all", "row", "place"]) -> float:
-    """Bytes that a detection keeps of the attention of all heads, in float32.
-    `how`: Weights of all tokens to all (`generate(output_attentions=True)`); those of the token at
-    hand (the algorithm of Wu et al., decoding); or only where each head looks most (this project),
-    8 bytes."""
+    """Bytes that a detection keeps of the attention of all heads, in float32."""
     heads = shape.layers * shape.heads
     return float(heads * {"all": SINGLE * tokens * tokens, "row": SINGLE * tokens,
                           "place": 8}[how])
@@ -267,8 +249,6 @@ def tensor_parallel(shape: Shape, tokens: int, gpus: int) -> float:
 
 
 def context_parallel(shape: Shape, tokens: int, gpus: int) -> float:
-    """Bytes sent in a forward pass over a sliced text: keys and values are gathered in each layer.
-    As the Olmo 3 recipe has it (`rmutils.longcontext.context_parallel`), also in layers with a
-    sliding window. In training the gradients of the same come back."""
+    """Bytes sent for a sliced text: keys and values are gathered in each layer."""
     return float(communication(tokens, gpus, layers=shape.layers, key_heads=shape.key_heads,
                                head_size=shape.head_size, bytes_each=HALF))

@@ -1,11 +1,4 @@
-"""Models whose retrieval is spread by design, small enough to train many of them (section 5.2).
-
-The paper holds that the gain by RetMask follows how sparse the retrieval scores are, and has four
-models to show it. Four points lie on a line by chance too often. Here are twelve models that differ
-in two things only, how many heads they have and how many of these fail at random while they are
-trained: a model that can rely on no single head spreads what it does over many. Each is a point of
-the question whether sparsity predicts the gain.
-"""
+"""Models whose retrieval is spread by design, small enough to train many of them (section 5.2)."""
 
 from __future__ import annotations
 
@@ -68,9 +61,7 @@ def designs() -> dict[str, DesignConfig]:
 
 
 def design_stored(config: DesignConfig, *, compute: Compute = "auto") -> Design:
-    """Train a model, detect, run RetMask with each seed, evaluate before and after; or read that.
-    Each step is stored by itself, so that a run that was stopped goes on. Weights stay in the
-    user's cache."""
+    """Train a model, detect, run RetMask with each seed, and evaluate; or read that."""
     artifact = DESIGN.obtain_folder(
         config, {}, lambda folder: _make(config, folder), compute=compute, model="designed",
         label=f"{config.recipe.num_attention_heads}-heads-dropout-{config.recipe.head_dropout:g}",
@@ -99,11 +90,7 @@ def _make(config: DesignConfig, folder: Path) -> dict:
 
 
 def points(found: Mapping[str, Design], statistic: str = "gini") -> pd.DataFrame:
-    """Sparsity before RetMask and the gain by it, model by model.
-    Columns: `model`, `heads` (of all layers), `found` (share of needles found before), `sparsity`,
-    `gain` (points of 0 to 100, plain mean of seven categories, over lengths and trainings), both
-    with `_low` and `_high` (95 %; of the sparsity over needles, of the gain over texts and
-    training runs)."""
+    """Sparsity before RetMask and the gain by it, model by model."""
     rows = []
     for name, design in found.items():
         spread = sparsity.summarize(design.scores).set_index("statistic").loc[statistic]
@@ -121,9 +108,7 @@ def points(found: Mapping[str, Design], statistic: str = "gini") -> pd.DataFrame
 
 
 def correlations(table: pd.DataFrame) -> pd.DataFrame:
-    """Correlate gain and sparsity over models.
-    Columns: `statistic` (Pearson's r, and Spearman's rank correlation), `value`, `low`, `high`,
-    `p`, `models`."""
+    """Correlate gain and sparsity over models."""
     x, y = table["sparsity"].to_numpy(), table["gain"].to_numpy()
     found = {"Pearson's r": pearson(x, y), "Spearman's rank correlation": spearman(x, y)}
     return pd.DataFrame([(name, *one, len(x)) for name, one in found.items()],

@@ -70,8 +70,8 @@ def _held_by_top_tenth(means: np.ndarray) -> np.ndarray:
 
 @quantity("three needles find on average {effect} % of the retrieval heads of {model}", scale=100)
 def retrieval_heads_from_few_needles(model: str) -> Effect:
-    """Share of the retrieval heads that a detection with three of the needles finds, too, by the
-    same threshold; on average over all choices of three, with an interval over needles."""
+    """Share of the retrieval heads that a detection with three of the needles finds, too, by
+    the same threshold; on average over all choices of three, with an interval over needles."""
     scores, artifact, tau = detection_of(model)
     found, choices = recall_of_detections(scores, NEEDLES, tau=tau)
     return Effect.of(found, "share of heads", [artifact.name], _needles(scores),
@@ -122,8 +122,8 @@ def gain_over_sparsity(*models: str) -> Effect:
 
 @quantity("over the designed models, gain and sparsity correlate at r = {effect}")
 def gain_over_designed_sparsity(statistic: str) -> Effect:
-    """Correlation (Pearson's) of the gain by RetMask with a measure of sparsity,
-    over the models that were built to differ in it; Fisher's interval."""
+    """Correlation (Pearson's) of the gain by RetMask with a measure of sparsity, over the
+    models that were built to differ in it; Fisher's interval."""
     found = {name: design_stored(config, compute="never") for name, config in designs().items()}
     table = points(found, statistic)
     return _correlation(table["sparsity"].to_numpy(), table["gain"].to_numpy(),
@@ -133,8 +133,8 @@ def gain_over_designed_sparsity(statistic: str) -> Effect:
 
 @quantity("over versions of one model, gain and sparsity correlate at r = {effect}")
 def gain_over_sparsity_at_equal_size(statistic: str) -> Effect:
-    """Correlation (Pearson's) of the needles gained by RetMask with a measure of sparsity,
-    over versions of one model that differ in it; Fisher's interval."""
+    """Correlation (Pearson's) of the needles gained by RetMask with a measure of sparsity, over
+    versions of one model that differ in it; Fisher's interval."""
     found = sparsity_and_gain()
     if found is None or found.done[RETMASK] < found.planned[RETMASK]:
         require([equal_designs.SPARSITY_AND_GAIN.command])

@@ -1,9 +1,4 @@
-"""Gain against sparsity.
-
-Gain against sparsity, and where one more model stands.
-
-Figure of how heads form while a model is trained.
-"""
+"""Gain against sparsity, and how heads form while a model is trained."""
 
 from __future__ import annotations
 
@@ -99,9 +94,7 @@ Label = tuple[float, str, str]  # height, text, colour
 
 
 def plot_formation(result: Formation) -> Figure:
-    """Copying of random tokens, then both scores of each head, by step of the training. The heads
-    with the highest final retrieval score have one colour and the label `layer.head` in both lower
-    panels. Bands are 95 % intervals over needles."""
+    """Copying of random tokens, then both scores of each head, by step of the training."""
     figure = Figure(figsize=(WIDTH, 6.6))
     copying, matching, retrieving = figure.subplots(3, 1, sharex=True)
     steps, heads = result.steps, result.heads

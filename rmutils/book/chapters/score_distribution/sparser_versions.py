@@ -1,8 +1,4 @@
-"""Versions of one model, made sparser by hand, and RetMask on each of them: does it help sparser
-models more? The test is that of `data/plans/sparsity_and_gain.yml`.
-
-A stopped run goes on, and weights stay in the user's cache.
-"""
+"""Versions of one model, made sparser by hand: does RetMask help sparser models more?"""
 
 from __future__ import annotations
 
@@ -51,9 +47,7 @@ CASE = ["needle", "length", "depth", "success"]
 
 
 class SparsityConfig(Config):
-    """One run: a design, and what is done to it. A design is a model of which some retrieval heads
-    no longer retrieve: their queries are zero. What the others write is scaled, so that the design
-    finds part of the needles."""
+    """One run: a design, and what is done to it."""
 
     base: str
     """The model that all designs are made from."""
@@ -120,8 +114,7 @@ def planned(plan: Plan) -> list[SparsityConfig]:
 
 
 def _make(config: SparsityConfig, folder: Path) -> dict[str, Any]:
-    """Write a design's detection, or the table `cases` after a training. The facts name factor,
-    weights and retrieval heads of the design, or why it is left out."""
+    """Write a design's detection, or the table `cases` after a training."""
     if config.arm != BEFORE:
         before = config.changed({"arm": BEFORE, "retmask.seed": 0, "retmask.strategy": RETMASK})
         facts = SPARSITY_AND_GAIN.obtain(before).manifest["facts"]
@@ -152,9 +145,7 @@ SPARSITY_AND_GAIN = Experiment[SparsityConfig, Artifact](
 
 
 def make_design(config: SparsityConfig) -> tuple[Path, float]:
-    """Make a design, unless it is there; return its folder and by how much its heads are scaled.
-    The first look is at a factor of 1. If too many needles are found, smaller factors are tried,
-    the largest first; if too few, larger ones."""
+    """Make a design, unless it is there; return its folder and by how much its heads are scaled."""
     home = cache_dir() / "models" / f"sparsity-{config.changed({'retmask.seed': 0}).digest()[:16]}"
     if there := sorted(home.glob("factor-*/model.safetensors")):
         return there[0].parent, float(there[0].parent.name.partition("-")[2])
@@ -179,8 +170,7 @@ def make_design(config: SparsityConfig) -> tuple[Path, float]:
 
 
 def sparsity_and_gain(*, compute: Compute = "never") -> SparsityAndGain | None:
-    """Collect the stored runs, and make the missing ones unless `compute="never"`.
-    Result: None if no training is stored."""
+    """Collect the stored runs, and make the missing ones unless `compute="never"`."""
     runs = SPARSITY_AND_GAIN.collect(compute=compute)
     before = {model: one for (model, arm, _), one in runs.stored.items() if arm == BEFORE}
     done = Counter(arm for _, arm, _ in runs.stored if arm != BEFORE)
@@ -204,12 +194,7 @@ ASSUMED_ERROR = 2.0  # standard error of a gain, in points, that the plan reckon
 def points(
     result: SparsityAndGain, base: str = BEFORE, statistic: str = PRIMARY
 ) -> pd.DataFrame:
-    """Sparsity before RetMask and the gain by it, design by design. The squared standard error of a
-    gain is the variance of its needles over their number, plus the variance of its seeds, which is
-    pooled over the designs, over theirs. All designs are asked for the same needles, so their gains
-    differ by less than these errors say, if at all.
-    Columns: `model`, `found` (share of needles, before), `sparsity` with `_low` and `_high` (95 %,
-    over needles), `gain` and `error` (points of 100), `gain_low` and `gain_high` (95 %)."""
+    """Sparsity before RetMask and the gain by it, design by design."""
     rows, between = [], []
     for model, part in result.cases.groupby("model", sort=False):
         found = {arm: of_arm.pivot_table(index="needle", columns="seed", values="success",
@@ -258,10 +243,7 @@ def answer(table: pd.DataFrame) -> AcrossDesigns:
 def smallest_effect(
     *, designs: int, error: float, experiments: int = 400, seed: int = 0
 ) -> float:
-    """The smallest spread of true gains that the planned test is likely to relate to sparsity.
-    Simulated: true gains lie on a line over sparsity, and normal errors are added. The result is
-    the first half point of their standard deviation at which four of five experiments both find
-    that gains differ and an interval of r above zero; NaN if 30 points are too few."""
+    """The smallest spread of true gains that the planned test is likely to relate to sparsity."""
     draw = np.random.default_rng(seed)
     x, noise = draw.normal(size=(2, experiments, designs))
     x = (x - x.mean(1, keepdims=True)) / x.std(1, ddof=1, keepdims=True)

@@ -39,9 +39,7 @@ GROUPS = {"smollm2-135m": 3, "qwen2.5-coder-0.5b": 7, "qwen2.5-coder-1.5b": 6}
 
 
 def group_distances(distances: pd.DataFrame, group: int) -> pd.DataFrame:
-    """Return the mean distance of two heads, within key groups and otherwise.
-    `distances`: `layer`, `head`, `other`, `distance`; `group` query heads share a key head.
-    Columns: `within`, `otherwise`, by `layer`."""
+    """Return the mean distance of two heads, within key groups and otherwise."""
     others = distances[distances["head"] != distances["other"]]
     same = others["head"] // group == others["other"] // group
     return others.assign(where=same.map({True: "within", False: "otherwise"})).pivot_table(
@@ -49,8 +47,7 @@ def group_distances(distances: pd.DataFrame, group: int) -> pd.DataFrame:
 
 
 def key_groups() -> dict[str, tuple[pd.DataFrame, Contrast]]:
-    """Return `group_distances` of each model whose distances are stored, and by how much pairs of
-    other groups are further apart, with an interval over layers."""
+    """Return `group_distances` of each model, and by how much other groups are further apart."""
     found = {}
     for artifact in stored(LIKENESS):
         model = artifact.name.split("/")[1]
@@ -122,8 +119,7 @@ def one_threshold_lead(model: str, rate: float = LOW) -> Measured:
 @declare("one-layer", unit="points", place=LAYERS, otherwise=(
     "Sharing in one layer of the {half} changes what smollm2-135m finds by {value} points."))
 def one_layer(half: str, asked: str = "needles", spared: Sequence[int] = ()) -> Measured:
-    """Mean change of right answers if heads share in one layer of a half; asked too little for an
-    interval."""
+    """Mean change of right answers if heads share in one layer of a half; no interval."""
     tables, artifacts, missing = look_up(LARGE, ONE_LAYER, compute="never")
     require(missing)
     table = tables[asked][~tables[asked]["variant"].isin(map(str, spared))]

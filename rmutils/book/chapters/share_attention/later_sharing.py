@@ -1,7 +1,4 @@
-"""Share-Attention in later layers only: heads that are alike, against random ones.
-
-Planned in `data/plans/later_sharing.yml`; results are stored for each model and retention rate.
-"""
+"""Share-Attention in later layers only: heads that are alike, against random ones."""
 
 from __future__ import annotations
 
@@ -73,10 +70,7 @@ def planned(plan: Plan) -> Iterator[tuple[str, LaterConfig]]:
 def later_sharing(
     lm: LanguageModel, config: LaterConfig, journal: Path | None = None
 ) -> Tables:
-    """Measure the plain model and each arm.
-    Result: `needles` and `texts`, as from `experiments.under_variants.measure`, with `arm` and
-    `draw` (0 but for random heads). `arms`: `arm`, `threshold`, `retention` (share of heads that
-    compute)."""
+    """Measure the plain model and each arm."""
     apart = mean_distances(lm.model, calibration_prompts(lm, config.prompts, config.tokens))
     limits = {arm: in_layers(threshold_for(apart, config.kept, layers), layers, len(apart))
               for arm, layers in ((ALIKE, config.layers), (EVERYWHERE, None))}
@@ -100,12 +94,7 @@ def later_sharing(
 
 
 def compare_arms(needles: pd.DataFrame, arm: str = ALIKE, base: str = RANDOM) -> pd.DataFrame:
-    """Compare two arms by the share of needles found, mean over draws.
-    `needles`: Of `later_sharing`, with `model` and `rate` (`LaterConfig.kept`).
-    Columns: `model`, `rate`, `share` and `share_base` (found by each arm), `effect`, `low`, `high`
-    (95 %, over needles and draws), `p` (sign flips of needles, with the draws as they fell),
-    `needles`, `draws` (of the base) and `draws_above` (how many of them find more), `readable`
-    (whether the two arms are not both at the floor or at the ceiling)."""
+    """Compare two arms by the share of needles found, mean over draws."""
     rows = []
     for (model, rate), part in needles.groupby(["model", "rate"], sort=False):
         ours, theirs = (part[part["arm"] == one].pivot(
@@ -124,8 +113,7 @@ def compare_arms(needles: pd.DataFrame, arm: str = ALIKE, base: str = RANDOM) ->
 
 
 def primary(needles: pd.DataFrame, plan: Plan) -> pd.DataFrame:
-    """`compare_arms` at the plan's first two rates, with `p_holm` over its models and these rates.
-    What is not stored yet counts as p = 1, so no verdict can be lost when it comes."""
+    """`compare_arms` at the plan's first two rates, with `p_holm` over models and rates."""
     kept = plan.content["kept"]
     found = compare_arms(needles)
     found = found[[row.rate in kept[row.model][:2] for row in found.itertuples()]]

@@ -1,9 +1,4 @@
-"""Layer by layer: a variant set in one layer, how alike heads are, what a filter layer chooses, and
-whether layers agree on tokens.
-
-Layers up to the filter layer are untouched, whichever layer that is. So one pass of the plain model
-tells what each of them would choose, and by how much of the scores.
-"""
+"""Layer by layer: a variant in one layer, how alike heads are, what a filter layer chooses."""
 
 from __future__ import annotations
 
@@ -64,8 +59,7 @@ class LayersConfig(Config):
 def layers(
     lm: LanguageModel, config: LayersConfig, journal: Path | None = None
 ) -> dict[str, pd.DataFrame]:
-    """`rmutils.book.experiments.under_variants` for the plain model and for each layer.
-    Result: Its tables, with a column `variant`: the number of the layer, or `plain`."""
+    """`rmutils.book.experiments.under_variants` for the plain model and for each layer."""
     count = lm.shape[0]
     settings = config.variant.by_layer(count)
     tried = settings if config.layers is None else config.layers
@@ -100,9 +94,7 @@ class LikenessConfig(Config):
 def likeness(
     lm: LanguageModel, config: LikenessConfig, journal: Path | None = None
 ) -> dict[str, pd.DataFrame]:
-    """Distances of all heads of a layer, and the maps of one layer. It takes no journal.
-    Result: `distances`: `layer`, `head`, `other`, `distance` (Equation 9). `maps`: `head`, `row`
-    (of queries), `column` (of keys), `weight`."""
+    """Distances of all heads of a layer, and the maps of one layer."""
     if config.layer >= lm.shape[0]:
         raise UserError(f"there is no layer {config.layer}: {lm.name} has 0 to {lm.shape[0] - 1}.")
     prompts = calibration_prompts(lm, config.prompts, config.tokens)
@@ -161,18 +153,7 @@ class _Watched:
 def recall(
     lm: LanguageModel, config: RecallConfig, journal: Path | None = None
 ) -> dict[str, pd.DataFrame]:
-    """Have a model read needles and their right answers, and see what is chosen.
-
-    The answer, which is forced, is the sentence with the needle in the very tokens of the prompt,
-    so it is known which token is to be copied next. The needle are the tokens of its value.
-
-    Result: `recall`, a row per case, layer and p: `length`, `question` (number of the needle),
-    `place` (its depth), `layer`, `p`; shares of the needle's tokens among the chosen ones: `prompt`
-    (chosen by the last token of the prompt), `answer` (mean over tokens of the answer), `gemfilter`
-    (as many tokens as of `prompt`, chosen as GemFilter does); `next` (share of the needle's tokens
-    that are among the chosen ones when they are to be copied); and what tokens chosen blindly would
-    have: `prompt_kept`, `answer_kept` (shares of all tokens that are chosen).
-    """
+    """Have a model read needles and their right answers, and see what is chosen."""
     kept, rows = Journal(journal, depends_on(lm, config, config.needles)), []
     cases = build_cases(lm, config.needles)
     with progress_bar(f"{lm.name}, needles among chosen tokens", len(cases), unit="needles",
@@ -246,19 +227,7 @@ class AgreementConfig(Config):
 def agreement(
     lm: LanguageModel, config: AgreementConfig, journal: Path | None = None
 ) -> Tables:
-    """Score tokens in each layer, and choose tokens at each step: do layers agree on tokens, and do
-    the tokens stay the same over time? It takes no journal.
-
-    Figures 3 and 4 of Taniguchi and others (undated), section 3.2.
-
-    Result: `tokens`, of the first prompt: `layer`, `token`, `score` (attention times the norm of
-    the value, mean over heads and over the queries that see the token, largest of a layer 1).
-    `layers`: `question`, `layer`, `other`, `correlation` (Spearman's, of these scores, without the
-    first token, which all layers look at). `steps`, of the first prompt: `query`, `key` of each
-    choice. `overlap`: `question`, `steps` (how far apart two queries are), `common` (mean share of
-    the earlier one's tokens that the later one chooses, too), `kept` (mean share of visible tokens
-    that a query chooses).
-    """
+    """Score and choose tokens in each layer: do layers agree, and do tokens stay the same?"""
     tables: dict[str, list[pd.DataFrame]] = {}
     for i, prompt in enumerate(calibration_prompts(lm, config.prompts, config.tokens)):
         scores, rows = _token_scores(lm, prompt, config.layer)
@@ -326,8 +295,7 @@ def _overlaps(chosen: Sequence[set[int]]) -> pd.DataFrame:
 
 
 def early_and_later(layers: pd.DataFrame, first_later: int) -> dict[str, Interval]:
-    """Mean correlation of two layers: of the early ones, of the later ones, and the difference.
-    Result: `early`, `later`, `difference`; 95 % over prompts."""
+    """Mean correlation of two layers: of the early ones, of the later ones, and the difference."""
     means = {name: part.groupby("question")["correlation"].mean() for name, part in (
         ("early", layers[layers["layer"] < first_later]),
         ("later", layers[layers["other"] >= first_later]))}

@@ -1,6 +1,4 @@
-"""Savings of cheaper attention, and what it keeps: stored measurements, and the lines drawn from
-them. Also heads that share and layers that select, at once (`data/plans/share_and_select.yml`).
-"""
+"""Savings of cheaper attention, and what it keeps: stored measurements, and their lines."""
 
 from __future__ import annotations
 
@@ -98,9 +96,7 @@ def look_up(
 def planned_sharing(
     plan: Plan, *, compute: Compute = "never"
 ) -> tuple[Tables, tuple[Artifact, ...], tuple[str, ...]]:
-    """Collect the measurements of a plan of `rmutils.book.chapters.share_attention.later_sharing`.
-    Result: Its tables with `model` and `rate`, the artifacts, and a command line for each
-    measurement that is missing."""
+    """Collect the measurements of a plan of `later_sharing`."""
     parts: dict[str, list[pd.DataFrame]] = {}
     artifacts: tuple[Artifact, ...] = ()
     missing: tuple[str, ...] = ()
@@ -123,8 +119,7 @@ def _measurement(config: Config) -> Measurement:
 
 
 def medians(table: pd.DataFrame, column: str) -> pd.DataFrame:
-    """Median of a cost over rounds, for each variant.
-    Columns: `variant`, `value`, `low`, `high` (95 %; rounds are resampled), `samples`."""
+    """Median of a cost over rounds, for each variant."""
     return pd.DataFrame([(name, *_median(part[column].to_numpy(float)), len(part))
                          for name, part in table.groupby("variant", sort=False)],
                         columns=["variant", "value", "low", "high", "samples"])
@@ -155,9 +150,7 @@ def along(frame: pd.DataFrame, lines: Mapping[str, tuple[str, float]]) -> pd.Dat
 def quality(
     tables: Tables, lines: Mapping[str, tuple[str, float]]
 ) -> tuple[dict[str, pd.DataFrame], dict[str, tuple[float, ...]]]:
-    """Return what a model still can along lines of variants, and what the plain model can.
-    `tables`: Of `rmutils.book.experiments.under_variants.Compared`, or of
-    `rmutils.book.chapters.share_attention.layer_choice.layers`."""
+    """Return what a model still can along lines of variants, and what the plain model can."""
     shown = {label: levels(tables[name], "correct") for name, label in (
         ("documents", "questions answered"), ("needles", "needles found")) if name in tables}
     if "texts" in tables:
@@ -168,9 +161,7 @@ def quality(
 
 
 def by_half(table: pd.DataFrame, layers: int) -> pd.DataFrame:
-    """The setting in one layer, on average over each half of the layers, less the plain model.
-    Result: As from `experiments.under_variants.changes`; variants are `first half` and `second
-    half`."""
+    """The setting in one layer, on average over each half of the layers, less the plain model."""
     halves = {str(i): "first half" if i < layers / 2 else "second half" for i in range(layers)}
     means = table.assign(variant=table["variant"].replace(halves)).groupby(
         ["variant", "length", "question", "place"], as_index=False, sort=False)["correct"].mean()
@@ -178,17 +169,14 @@ def by_half(table: pd.DataFrame, layers: int) -> pd.DataFrame:
 
 
 def tokens_kept(tables: Tables) -> pd.DataFrame:
-    """Mean share of tokens (or heads) that is kept while documents and needles are asked for, as
-    from `levels`, by variant. Answers without a second token are left out."""
+    """Mean share of tokens (or heads) that is kept while answering, by variant."""
     parts = [tables[name].assign(question=name + tables[name]["question"].astype(str))
              for name in ("documents", "needles")]
     return levels(pd.concat(parts).dropna(subset=["kept"]), "kept").set_index("variant")
 
 
 def memory(costs: pd.DataFrame, base: str = PLAIN) -> pd.DataFrame:
-    """Mean bytes that are kept behind an answer, by variant.
-    Columns: `cache_bytes`, `hidden_bytes`, and as shares of all that `base` keeps: `cache` and
-    `both`."""
+    """Mean bytes that are kept behind an answer, by variant."""
     mean = costs.groupby("variant", sort=False)[["cache_bytes", "hidden_bytes"]].mean()
     both, whole = mean.sum(axis=1), mean.loc[base].sum()
     return mean.assign(cache=mean["cache_bytes"] / whole, both=both / whole)
@@ -212,10 +200,7 @@ WANTED = 0.8  # section 5: with both, four fifths of the scores remain
 def share_and_select(
     plan: Plan, *, compute: Compute = "never"
 ) -> tuple[pd.DataFrame, list[Artifact], list[str]]:
-    """Collect the arms of Figure 8 of Taniguchi and others, on needles: those without selection
-    from chapter 12, the others from here.
-    Columns: `variant`, `length`, `question`, `place`, `correct`, `kept` (share of tokens); and a
-    command line for each arm that is missing. The table is empty if any is."""
+    """Collect the arms of Figure 8 of Taniguchi and others, on needles."""
     p = plan.content
     model, later = next((model, config) for model, config in planned(load_plan("later_sharing"))
                         if model == p["model"] and config.kept == p["sharing"])
@@ -242,8 +227,7 @@ def share_and_select(
 
 
 def remaining(needles: pd.DataFrame) -> Interval:
-    """Needles found with both, less the wanted share of those that the plain model finds: the
-    plan's primary outcome."""
+    """Needles found with both, less the wanted share of the plain model's: the primary outcome."""
     found = needles.pivot(index=["question", "place"], columns="variant",
                           values="correct").astype(float)
     return interval(found[BOTH] - WANTED * found[PLAIN],

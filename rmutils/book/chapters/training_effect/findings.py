@@ -1,12 +1,4 @@
-"""What the training does to the heads and to the answers, and beside its controls.
-
-Findings are in points: a head that copies all of every needle has 100. Changes of scores are over
-the cases that are successful both before and after: over each model's own, a score moves when a
-case is won or lost, without any head doing anything new.
-
-All runs of a strategy that were planned count, or none: a result that only some seeds support would
-depend on which of them happen to be stored.
-"""
+"""What the training does to the heads and to the answers, and beside its controls."""
 
 from __future__ import annotations
 
@@ -98,16 +90,16 @@ def retrieval_heads_change_beyond_others(model: str) -> Effect:
 @quantity("the share of the gap to a score of 1 that RetMask closes in the masked heads of "
           "{model}, minus that in its other heads, is {effect} percentage points", scale=100)
 def selective_change(model: str) -> Effect:
-    """Change of the retrieval heads by RetMask as a share of their headroom (what is missing to a
-    score of 1), minus that of all other heads."""
+    """Change of the retrieval heads by RetMask as a share of their headroom (what is missing to
+    a score of 1), minus that of all other heads."""
     return _change(model, f"retrieval minus {OTHER}", "headroom change", HEADROOM)
 
 
 @quantity("the scores of the masked heads of {model} after RetMask minus those after {strategy} "
           "are {effect} points", scale=100)
 def retrieval_heads_change_beyond(model: str, strategy: str) -> Effect:
-    """Score of the retrieval heads after RetMask, minus that after another strategy, seed by seed,
-    over the cases that both trained models solve."""
+    """Score of the retrieval heads after RetMask, minus that after another strategy, seed by
+    seed, over the cases that both trained models solve."""
     if model in TRAINED:
         return masked_heads_beyond(model, strategy)
     ours, theirs = trainings(model, RETMASK), trainings(model, strategy)
@@ -136,8 +128,7 @@ def needles_change(model: str, strategy: str = RETMASK) -> Measured:
 
 
 def _p_of_needles(before: HeadScores, after: Sequence[HeadScores]) -> float:
-    """Compare the needles found before and after. With a dozen needles, of which some never change,
-    the interval alone would be too sure."""
+    """Compare the needles found before and after."""
     found = np.stack([halves.success_of(one) - halves.success_of(before).astype(float)
                       for one in after], axis=1)
     return contrast(found, before.cases["needle"].to_numpy()).p

@@ -1,5 +1,4 @@
-"""Masked or merely copying? Half of SmolLM2's retrieval heads are masked, the other half watched.
-"""
+"""Masked or merely copying? Half of SmolLM2's retrieval heads are masked, half watched."""
 
 from __future__ import annotations
 
@@ -47,9 +46,7 @@ class HalfMasked:
                     for pair in self.runs.values() for run in pair})
 
     def rises(self) -> pd.DataFrame:
-        """Return the rises of groups of heads, in cases that all models answer.
-        Columns: `what`, `value`, `low`, `high` (95 %, over needles and splits), `p` (over
-        needles)."""
+        """Return the rises of groups of heads, in cases that all models answer."""
         before, solved = self.whole.before, self._solved()
         needles = before.cases["needle"].to_numpy()[solved]
         parts: dict[str, list[Array]] = {MASKED: [], UNMASKED: [], OTHER: []}

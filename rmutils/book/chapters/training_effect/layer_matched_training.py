@@ -1,8 +1,4 @@
-"""RetMask on SmolLM2, against a control that masks other heads of the same layers.
-
-RetMask of seed 1 is also trained again from its stored pairs, where its control was trained: on a
-processor.
-"""
+"""RetMask on SmolLM2, against a control that masks other heads of the same layers."""
 
 from __future__ import annotations
 
@@ -50,9 +46,7 @@ class LayerMatchedTraining:
         return [PairedDetection(control.after, own.after, own.heads) for own, control in self.runs]
 
     def effects(self) -> pd.DataFrame:
-        """RetMask minus its control.
-        Columns: `what`, `value`, `low`, `high`: scores of the masked and of the other heads, over
-        cases that both trained models solve, and the share of needles found."""
+        """RetMask minus its control."""
         pairs = self.against_control()
         scores = training_effect(pairs, cases="both").query("quantity == 'change'")
         found = needles_found(pairs).query("quantity == 'change'")
@@ -120,8 +114,7 @@ def layer_matched_training(*, compute: Compute = "never") -> LayerMatchedTrainin
 
 
 def on_one_machine(*, compute: Compute = "never") -> LayerMatchedTraining | None:
-    """Return RetMask and its control with both trained on a processor, or None if that is not
-    stored: the pairs are those of the stored runs."""
+    """Return RetMask and its control with both trained on a processor, or None."""
     runs = LAYER_MATCHED.runs()
     try:
         own, control = (LAYER_MATCHED.obtain(runs[ONE_MACHINE_SEED, arm], compute="never")

@@ -1,7 +1,4 @@
-"""RetMask on a model of half a billion parameters, against other heads of the same layers.
-
-Part 6 of `data/plans/real_models.yml`.
-"""
+"""RetMask on a model of half a billion parameters, against other heads of the same layers."""
 
 from __future__ import annotations
 
@@ -94,10 +91,7 @@ class RealTraining:
         return LayerMatchedTraining(self.pairs, len(SEEDS))
 
     def scores(self) -> pd.DataFrame:
-        """Return the change of the mean score of the heads that RetMask masks.
-        Columns: `against` (the control, over cases that both trained models answer, or the
-        untrained model), `seed` ("1", "2", or "both"), `value`, `low`, `high`, `p`, over
-        needles."""
+        """Return the change of the mean score of the heads that RetMask masks."""
         rows = []
         for against in (MATCHED, BEFORE):
             tables = {str(own.artifact.manifest["config"]["seed"]): _case_scores(own, control,
@@ -110,9 +104,7 @@ class RealTraining:
         return pd.DataFrame(rows)
 
     def answers(self) -> pd.DataFrame:
-        """Return what RetMask changes in the answers.
-        Columns: `outcome`, `against` (the control, or `before`), `seed` ("1", "2", "both"), and the
-        `value`, `low`, `high`, `p`: in points of 100, over needles or questions."""
+        """Return what RetMask changes in the answers."""
         rows = []
         for outcome, against in product(OUTCOMES, (MATCHED, BEFORE)):
             tables = {}
@@ -131,10 +123,7 @@ class RealTraining:
 
 
     def levels(self) -> pd.DataFrame:
-        """Return what each model reaches, arm by arm and seed by seed.
-        Columns: `outcome` (with its unit), `arm` (as readers know it), `seed`, `value`, `low`,
-        `high` (95 %, over needles or questions). Scores are those of the heads that RetMask
-        masks."""
+        """Return what each model reaches, arm by arm and seed by seed."""
         rows = []
         for own, control in self.pairs:
             seed = own.artifact.manifest["config"]["seed"]
@@ -167,8 +156,7 @@ NAMES = {BEFORE: "before training", MATCHED: "other heads masked", RETMASK: "Ret
 def _case_scores(
     own: RetMaskRun, control: RetMaskRun, against: str
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return `needle` and `score` in the cases that both models answer, of RetMask and the other.
-    """
+    """Return `needle` and `score` in the cases that both models answer."""
     other = control.after if against == MATCHED else own.before
     solved = success_of(own.after) & success_of(other)
     cases = own.after.cases[["needle"]][solved]

@@ -1,8 +1,4 @@
-"""Which score finds the heads that matter? Heads ranked by several scores, the highest masked.
-
-`rmutils run which_heads -p compute auto` makes what is missing of `data/plans/which_heads.yml`; a
-stopped run goes on masking by masking.
-"""
+"""Which score finds the heads that matter? Heads ranked by several scores, the highest masked."""
 
 from __future__ import annotations
 
@@ -175,8 +171,7 @@ def ranked(mean: np.ndarray) -> list[Head]:
 def watch_answer(
     lm: LanguageModel, config: DetectConfig, means: Mapping[str, np.ndarray], top: int = 5
 ) -> pd.DataFrame:
-    """Watch one answer token by token: the table `answer` of `WhichHeads`. It is the answer that
-    has most of its needle, the first of those that are alike."""
+    """Watch one answer token by token: the table `answer` of `WhichHeads`."""
     kind = SCORES[WRITE](lm, config.changed({"score": WRITE}))
     answered = kind.answers(build_cases(lm, config.changed({"needles": 4})), None)
     case, answer, _ = max(answered, key=lambda one: kind.recall(

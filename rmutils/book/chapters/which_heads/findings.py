@@ -33,11 +33,7 @@ from rmutils.stats import ANY, DIFFERENCE, LEVEL, contrast, holm, interval
 
 
 def costs(result: WhichHeads) -> pd.DataFrame:
-    """Return what each masking loses, and how much of it is due to the heads.
-    Columns: `outcome`, `kind`, `count`, `whole` (of the unmasked model), `lost` and `control` (by
-    the top heads, and by the same number of others of their layers), each an `Interval` over
-    samples (and draws), `difference` (an `Interval`), `p` (sign flips of samples), `p_holm` (over
-    the scores, for each outcome and number)."""
+    """Return what each masking loses, and how much of it is due to the heads."""
     rows = []
     for (outcome, kind, count), part in result.outcomes[
             result.outcomes["policy"] != WHOLE].groupby(["outcome", "kind", "count"], sort=False):
@@ -54,8 +50,7 @@ def costs(result: WhichHeads) -> pd.DataFrame:
 def _lost(
     result: WhichHeads, outcome: str, part: pd.DataFrame
 ) -> tuple[pd.Series, dict[str, np.ndarray]]:
-    """What the whole model has of an outcome, and what rows of `outcomes` lack of it: by policy,
-    (samples, draws)."""
+    """What the whole model has of an outcome, and what it loses: by policy, (samples, draws)."""
     whole = result.outcomes.query("policy == @WHOLE and outcome == @outcome").set_index(
         "sample")["value"]
     return whole, {policy: whole.to_numpy()[:, None] - group.pivot(
@@ -64,9 +59,7 @@ def _lost(
 
 
 def compare_ablations(by_how: Mapping[str, WhichHeads]) -> pd.DataFrame:
-    """Return the five comparisons of `data/plans/which_heads_ablations.yml` on one model.
-    Columns: `what`, `difference` (an `Interval` over needles and draws of the share of needles lost
-    minus the control), `p` (sign flips of needles), `p_holm` (over the five)."""
+    """Return the five comparisons of `data/plans/which_heads_ablations.yml` on one model."""
     def beyond(how: str, kind: str) -> np.ndarray:
         part = by_how[how].outcomes.query(
             "policy != @WHOLE and outcome == @PRIMARY and kind == @kind")
@@ -84,10 +77,7 @@ def compare_ablations(by_how: Mapping[str, WhichHeads]) -> pd.DataFrame:
 
 
 def agreement(result: WhichHeads, count: int, tau: float = 0.1) -> pd.DataFrame:
-    """Compare each score with the copy score.
-    Columns: `kind`, `correlation` (Spearman's, over all heads), `common` (of the top `count`),
-    `layers` (lowest, middle and highest of the top), `like_tau` (the score that as many heads reach
-    as reach `tau` by the copy score; NaN if none does)."""
+    """Compare each score with the copy score."""
     base, mean = result.ranking(COPY)[:count], result.map_of(COPY)
     reached = int((mean.round(DECIMALS) >= tau).sum())
     rows = []
@@ -155,8 +145,7 @@ def _measured(part: str, table: pd.DataFrame, model: str, column: str, name: str
     "Without its top heads by {score} score, {model} finds {value} points more needles {ci} than "
     "without those by copy score: {verdict}."))
 def kept_beside_copy(model: str, score: str) -> Measured:
-    """Needles found without the top heads by a score, minus without those that copy; p is not
-    corrected."""
+    """Needles found without the top heads by a score, minus without those that copy."""
     return _measured("which-heads", compared(), model, "score", score)
 
 

@@ -81,9 +81,7 @@ class PairsFromOtherHeads:
                 for one, other in combinations(by_score, 2)}
 
     def by_seed(self) -> pd.DataFrame:
-        """Needles found after each training, of 100.
-        Columns: `heads by` (the score), `masked` (these heads, or others of their layers), and a
-        column for each seed, empty where the training is missing."""
+        """Needles found after each training, of 100."""
         rows: dict[tuple[str, str], dict[str, float]] = {}
         for (score, strategy, seed), training in self.trainings.items():
             masked = "these" if strategy == RETMASK else "others of their layers"
@@ -92,11 +90,7 @@ class PairsFromOtherHeads:
                              for (score, masked), found in rows.items()])
 
     def needles(self) -> pd.DataFrame:
-        """Needles found after a training, minus those after another one with the same seed.
-        Columns: `primary` (whether the plan decides by it), `this` and `other` (score and
-        strategy), `seeds`, `apart` (seeds whose two trainings end on different machines), `value`,
-        `low`, `high` (share of the cases), `p` (corrected by Holm over the planned primary
-        comparisons, those that are missing included; NaN for others)."""
+        """Needles found after a training, minus those after another one with the same seed."""
         scores = list(self.heads())
         asked = [(True, (score, RETMASK), (COPY, RETMASK)) for score in scores if score != COPY]
         asked += [(False, (score, RETMASK), (score, MATCHED)) for score in scores]
@@ -143,8 +137,7 @@ def _found(training: Training) -> np.ndarray:
 
 
 def planned(plan: Plan) -> list[Run]:
-    """Return all runs in the order in which they are made. `detect.score` chooses the heads: those
-    that reach its `tau` are the same number as by copy score."""
+    """Return all runs in the order in which they are made."""
     p = plan.content
     base = planned_runs(p["model"])[0].changed({"tau": p["tau"]})
     count = len(detect_stored(p["model"], base.detect)[0].select(tau=base.tau))
@@ -201,8 +194,7 @@ def pairs_from_other_heads(*, compute: Compute = "never") -> PairsFromOtherHeads
 
 
 def _made_elsewhere(trainings: dict[tuple[str, str, int], Training]) -> list[str]:
-    """Say which results were sealed on another machine than the first, where the plan has one for
-    all."""
+    """Say which results were sealed on another machine than the first."""
     made = {key: one.machine for key, one in trainings.items()}
     first, seeds = next(iter(made.values()), ""), defaultdict(list)
     for (score, strategy, seed), machine in made.items():

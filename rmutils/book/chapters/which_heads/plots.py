@@ -17,8 +17,7 @@ TITLES = {"literal": "literal needles", "paraphrased": "paraphrased needles",
 
 
 def masking_costs(maskings: Mapping[str, pd.DataFrame]) -> Figure:
-    """Losses by masking, a row of panels for each model and number of heads, with 95 % intervals.
-    """
+    """Losses by masking, a row of panels for each model and number of heads."""
     outcomes = next(iter(maskings.values()))["outcome"].unique()
     kinds = max(table["kind"].nunique() for table in maskings.values())
     figure = Figure(figsize=(WIDTH, 0.9 + (0.37 + 0.22 * kinds) * len(maskings)),
@@ -45,8 +44,7 @@ def masking_costs(maskings: Mapping[str, pd.DataFrame]) -> Figure:
 
 
 def copy_against_write(answer: pd.DataFrame, model: str) -> Figure:
-    """One answer token by token: heads that copy, and what heads that write add to the logit.
-    `answer`: The table `answer` of `rmutils.book.chapters.which_heads.experiment.WhichHeads`."""
+    """One answer token by token: heads that copy, and what heads that write add to the logit."""
     words = answer.drop_duplicates("step")["token"]
     figure = Figure(figsize=(WIDTH, 3.9), layout="constrained")
     panels = figure.subplots(2, 1, sharex=True)

@@ -1,10 +1,4 @@
-"""The book's Sphinx extension: additions to the pages when they are built.
-
-What was found stands below a chapter's title, and beside each figure and table its picture, its
-data, its notebook and how it was made (`frame`). The directive `generated` writes lists and records
-that nobody types. Each page says the book's version (`versions`). The book's address, its search
-and links to the playground are the business of `links_and_search`.
-"""
+"""The book's Sphinx extension: additions to the pages when they are built."""
 
 from __future__ import annotations
 
@@ -43,8 +37,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
 
 
 def _declare(app: Sphinx, *_: object) -> None:
-    """Say for some extensions that several processes may read pages. They copy files
-    when all is done, number sections when all is read, or have to do with LaTeX only."""
+    """Say for some extensions that several processes may read pages."""
     for name in ("sphinx-mathjax-offline", "sphinx_multitoc_numbering", "sphinx_jupyterbook_latex"):
         if extension := app.extensions.get(name):
             extension.parallel_read_safe = True

@@ -1,14 +1,4 @@
-"""The frame of a chapter's page: what was found stands below the title, parameters are folded.
-
-In a notebook both come where they are run. A reader of the page wants the finding first, and its
-parameters only if they are to be changed. A section whose data are not stored is left out, and of
-many tables the later ones are folded.
-
-Beside each figure and table stand its picture, data and notebook, and how it was made. Outputs
-carry their data as CSV (`figures.report.table`, `figures.style`). Here they become
-files beside the pages, tables get numbers as figures have them, and what no note explains
-(`rmutils.book.figures.report.made_by`) gets one from the record of the chapter's run.
-"""
+"""The frame of a chapter's page: what was found stands below the title, parameters are folded."""
 
 from __future__ import annotations
 
@@ -163,9 +153,7 @@ def _furnish(app: Sphinx, doctree: nodes.document, output: nodes.Element, item: 
 
 
 def lead_across(app: Sphinx, doctree: nodes.document, page: str) -> None:
-    """Lead the numbers in what a cell says to their places, which may be on other pages. What cells
-    show is Markdown of its own, in which `[41](#fig-sweep)` is an address on the page, or HTML with
-    such addresses: the box of findings, and what a run of the gallery shows."""
+    """Lead the numbers in what a cell says to their places, which may be on other pages."""
     places = app.env.get_domain("std").anonlabels
 
     def elsewhere(label: str) -> str:

@@ -1,9 +1,4 @@
-"""The directive `generated`: parts of pages that are computed when the book is built.
-
-A page of the book says what stands where; what is listed comes from the executed chapters (figures,
-tables, parameters, sentences), from the audit (errata) and from files of the project (faults,
-citation, changes).
-"""
+"""The directive `generated`: parts of pages that are computed when the book is built."""
 
 from __future__ import annotations
 

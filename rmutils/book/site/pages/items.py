@@ -61,8 +61,7 @@ def items(notebook: NotebookNode, name: str) -> list[Item]:
 
 
 def thumbnail(notebook: NotebookNode, item: Item) -> str:
-    """The picture of a figure in small, as HTML that links to nothing; empty for a table. MyST-NB
-    names the file of a picture by the hash of its content."""
+    """The picture of a figure in small, as HTML that links to nothing; empty for a table."""
     cell = notebook.cells[item.cell]
     picture = shown(cell)[item.output].data.get("image/svg+xml")
     if picture is None:
@@ -74,8 +73,7 @@ def thumbnail(notebook: NotebookNode, item: Item) -> str:
 
 
 def notes(notebook: NotebookNode, item: Item) -> list[tuple[int, int]]:
-    """The notes on how it was made: cell and output of those before the next text, figure or table.
-    """
+    """The notes on how it was made: cells and outputs before the next text, figure or table."""
     found = []
     for number, cell in enumerate(notebook.cells[item.cell:], item.cell):
         for place, output in enumerate(shown(cell)):

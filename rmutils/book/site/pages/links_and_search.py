@@ -1,15 +1,4 @@
-"""Extension of Sphinx: the book's address, launch buttons, scenes, Japanese search.
-
-- **Address.** Cards for links to a page (Open Graph) and a map of the site need the book's address,
-  `html: baseurl` of `book/_config.yml` or the environment variable `RMUTILS_ADDRESS`. Without it
-  there are neither.
-- **Launch buttons** open a chapter's notebook on Binder or Colab once the repository is known:
-  `repository.url` in `book/_config.yml`, or what GitHub's workflows say of the repository that they
-  run for. Binder makes the image of `Dockerfile`; on Colab the lines of `COLAB` do.
-- **Scenes.** The role `scene` links to the playground (`Scene`).
-- **Search.** An English index takes what stands between blanks for a word, and Japanese has none.
-  So stretches of Kanji and Katakana are indexed and searched as pairs of neighbouring characters.
-"""
+"""Extension of Sphinx: the book's address, launch buttons, scenes, Japanese search."""
 
 from __future__ import annotations
 
@@ -161,9 +150,7 @@ PAGE = "playground.html"
 
 
 class Scene(ReferenceRole):
-    """The role `scene`: a link that opens the playground with a scene set, from any page's folder.
-    `Mask one head <model=smollm2-135m&scene=0&change=top&k=1>`, say: its text, and in brackets the
-    part of the playground's address that `book/playground/address.js` reads."""
+    """The role `scene`: a link that opens the playground with a scene set."""
 
     def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
         up = "../" * self.env.docname.count("/")

@@ -1,7 +1,4 @@
-"""The page of the reference: the directive `promised`, for an `{eval-rst}` block.
-
-It shows the names that `import rmutils` offers, from their docstrings.
-"""
+"""The page of the reference: the directive `promised`, for an `{eval-rst}` block."""
 
 from __future__ import annotations
 

@@ -1,10 +1,4 @@
-"""Versions of the book: each page says its own, and several can stand beside each other.
-
-`python -m rmutils.book.site.pages.versions FOLDER` (`make publish SITE=FOLDER`) copies the built
-book to `FOLDER/VERSION` and tells all versions there of one another. A list on each page then leads
-to the same page of another version. It is a script that is read from disk, so a folder without a
-server will do; with one version there is no list.
-"""
+"""Versions of the book: each page says its own, and several can stand beside each other."""
 
 from __future__ import annotations
 

@@ -48,9 +48,7 @@ def _case(notebook: NotebookNode) -> dict[str, Any]:
 
 
 def picture(case: dict[str, Any], width: int = WIDTH) -> str:
-    """Return the picture as SVG on one line. The first head of the case is shown. Without motion
-    (on paper, or where the reader prefers it) all copied tokens are joined with their places at
-    once."""
+    """Return the picture as SVG on one line."""
     head = case["heads"][0]
     prompt, written, looks = case["prompt"], case["written"], head["looks"]
     shown = _excerpt(prompt, case["inserted"], looks, width // AROUND)
