@@ -13,7 +13,7 @@ from rmutils.book.chapters.preliminaries.experiment import (
     compare_depths,
     planned_grid,
 )
-from rmutils.book.experiments.real_models import detection, real_models
+from rmutils.book.experiments.real_models import detection, long_detection, real_models
 from rmutils.book.findings import SHOWN, Measured, declare, scaled
 from rmutils.core.experiment import load_plan
 from rmutils.core.results import Artifact
@@ -110,3 +110,17 @@ def heads_that_copy(model: str) -> Measured:
     found = scores.statistic(partial(share_above, tau=plan.content["tau"]))
     return Measured(scaled(found), [artifact.name], len({*scores.clusters}), verdict=SHOWN,
                     words={"model": model})
+
+
+@declare("top-heads-at-longer", unit="heads", place=REAL, otherwise=(
+    "At {length} tokens, {value} of the top {top} heads of {model} are those of the shorter "
+    "prompts {ci}."))
+def top_heads_at_longer(model: str, top: int = 10) -> Measured:
+    """Top heads of a real model in prompts of 512 to 2,048 tokens that it has in longer ones."""
+    plan = real_models()
+    config = long_detection(plan, model)
+    shorter, long = (detect_stored(model, one, compute="never")
+                     for one in (detection(plan), config))
+    return Measured(Interval(*top_overlap(shorter[0], long[0], top)),
+                    [shorter[1].name, long[1].name], len({*long[0].clusters}), verdict=SHOWN,
+                    words={"model": model, "top": top, "length": f"{config.lengths[0]:,}"})
