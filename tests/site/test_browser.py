@@ -6,7 +6,6 @@ from urllib.parse import unquote, urldefrag, urljoin
 
 from bs4 import BeautifulSoup
 
-from rmutils.book.site.pages.reference import MOVED
 from tests.site.accessibility import barriers, faint
 from tests.site.conftest import visiting
 
@@ -44,12 +43,10 @@ TOO_WIDE = """() => {
 
 
 def pages(html: Path) -> list[str]:
-    """Small ones first: what text looks like in them is not looked at again in large ones. Old
-    addresses, which lead on, are left out."""
+    """Small ones first: what text looks like in them is not looked at again in large ones."""
     found = sorted(html.rglob("*.html"), key=lambda p: (p.stat().st_size, p))
     return [str(p.relative_to(html)) for p in found
-            if not p.relative_to(html).parts[0].startswith("_")
-            and not (p.parent.name == "api" and p.stem in MOVED)]
+            if not p.relative_to(html).parts[0].startswith("_")]
 
 
 def settle(page) -> None:

@@ -67,8 +67,7 @@ class Book:
         real = yaml.safe_load((paths.BOOK / "_config.yml").read_text(encoding="utf-8"))
         kept = {key: real[key] for key in ("only_build_toc_files", "exclude_patterns", "execute")}
         (book / "_config.yml").write_text(yaml.safe_dump({
-            "title": "T", "author": "A", **kept,
-            "sphinx": {"extra_extensions": ["rmutils.book.site.pages.links_and_search"]}}))
+            "title": "T", "author": "A", **kept}))
         (book / "_toc.yml").write_text(
             "format: jb-book\nroot: index\nparts:\n- caption: Chapters\n  chapters:\n"
             "  - file: chapters/first\n- caption: Runs\n  chapters:\n  - file: run_gallery\n")

@@ -13,7 +13,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_outp
 
 from rmutils.book.figures.report import how_made, say, table
 from rmutils.book.figures.style import carried, to_svg
-from rmutils.book.site.pages.links_and_search import VARIABLE
+from rmutils.book.site.pages.address import VARIABLE
 from tests.site.conftest import once
 
 PARAMETERS = '''tau: float = 0.1  # heads at or above | this score count
@@ -91,7 +91,7 @@ def book(notebook, tmp_path_factory) -> Path:
     nbformat.write(notebook, folder / "chapters" / "05_one.ipynb")
     (folder / "index.md").write_text("# Start\n")
     (folder / "lists.md").write_text(
-        f"# Lists\n\n{'Words before. ' * 20}検索ヘッド\n\n"
+        f"# Lists\n\n{'Words before. ' * 20}\n\n"
         "```{generated} said 05_one said\n```\n\n"
         "```{generated} figures-and-tables\n```\n\n```{generated} parameters\n```\n")
     return folder

@@ -2,7 +2,7 @@
 
 from xml.etree import ElementTree
 
-from rmutils.book.site.pages.links_and_search import VARIABLE
+from rmutils.book.site.pages.address import VARIABLE
 from tests.site.pages.conftest import build
 
 ADDRESS = "https://example.org/book"

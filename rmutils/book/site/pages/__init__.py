@@ -28,9 +28,9 @@ def inputs() -> list[Path]:
 
 def setup(app: Sphinx) -> dict[str, bool]:
     """Sphinx calls this."""
-    from rmutils.book.site.pages import frame, generated, links_and_search, versions
+    from rmutils.book.site.pages import address, frame, generated, versions
 
-    for part in (links_and_search, frame, generated, versions):
+    for part in (address, frame, generated, versions):
         part.connect(app)
     app.connect("env-before-read-docs", _declare)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

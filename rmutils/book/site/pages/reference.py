@@ -94,28 +94,10 @@ def _default(signature: desc_signature) -> str:
     return shown if short and not info.is_required() and info.default_factory is None else ""
 
 
-MOVED = ("abilities", "attention", "book", "claims", "companions", "contrast", "core", "corpora",
-         "evaluation", "experiments", "figures", "heads", "interface", "longcontext", "models",
-         "paper", "preference", "site", "training")
-"""Pages that the reference had before it was one page."""
-LEAD = """<!DOCTYPE html><html lang="en"><meta charset="utf-8"><title>Moved</title>
-<meta http-equiv="refresh" content="0; url=index.html"><a href="index.html">The interface</a></html>
-"""
-
-
-def lead_on(app: Sphinx, failed: Exception | None) -> None:
-    """Let the old addresses of the reference lead to its page."""
-    folder = Path(app.outdir, "api")
-    if failed is None and app.builder.format == "html" and folder.is_dir():
-        for name in MOVED:
-            (folder / f"{name}.html").write_text(LEAD, encoding="utf-8")
-
-
 def setup(app: Sphinx) -> dict[str, bool]:
     """Sphinx calls this."""
     app.add_directive("promised", Promised)
     app.connect("autodoc-process-signature", sign)
     app.connect("autodoc-skip-member", without_aliases)
     app.connect("doctree-read", show_fields)
-    app.connect("build-finished", lead_on)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
