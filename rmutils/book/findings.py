@@ -101,6 +101,8 @@ class Finding:
             return f"p = {self.p:.2g}" if self.p >= 0.001 else "p < 0.001"
         if how == "plain":
             return value
+        if how == "points":
+            return f"{self} point" if value.strip("-") == "1" else f"{self} points"
         return f"[{value}](#{self.place})"
 
     def __str__(self) -> str:

@@ -48,6 +48,14 @@ def test_digits_are_those_that_the_interval_allows(found, shown):
     assert rounded(Interval(*found)) == shown
 
 
+@pytest.mark.parametrize("value, shown", [(1, "[1](#f) point"), (-1, "[-1](#f) point"),
+                                          (2, "[2](#f) points"), (0, "[0](#f) points")])
+def test_one_point_is_no_plural(value, shown):
+    one = registry.Finding(
+        "n", value, value - 2, value + 2, "points", None, math.nan, "", "", (), "f")
+    assert f"{one:points}" == shown
+
+
 def test_prose_has_the_numbers_of_what_it_expects(lost):
     text = "It finds {loss} points fewer needles {loss:ci}, as **{name}** says."
     said = say(text, loss=finding("test-lost", "strong"), name="this")

@@ -32,6 +32,13 @@ def test_box_moves_below_the_title():
     assert isinstance(beside[0][1], nodes.section)
 
 
+def test_aims_are_folded():
+    def classes(*own):
+        return page([nodes.admonition("", classes=[*own])])[0][1][1]["classes"]
+    assert classes("rm-aims") == ["rm-aims", "dropdown"]
+    assert classes("rm-remember") == ["rm-remember"]
+
+
 def test_tables_after_the_fifth_are_folded_with_their_rows_counted():
     frame = pd.DataFrame({"a": ["x", "x", "y"], "b": [1, 2, 3]})
     tables = [cell(report.table(frame, "Numbers", by="a")) for _ in range(OPEN_TABLES + 2)]

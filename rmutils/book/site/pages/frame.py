@@ -1,4 +1,4 @@
-"""The frame of a chapter's page: what was found stands below the title, parameters are folded."""
+"""The frame of a chapter's page: the box below the title, aims and parameters folded."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 LOG = getLogger(__name__)
 FOUND = '<section class="rm-found"'
 """What the box begins with (`rmutils.book.figures.report.what_we_found`)."""
+AIMS = "rm-aims"
 OPEN_TABLES = 5  # so many tables of a chapter are open, unless the notebook folds them itself
 TABLE, FOLDED = '<div class="rm-scroll"', "rm-fold"
 LACKING = "This section lacks its data"  # how a notebook says that there is nothing to show
@@ -55,7 +56,10 @@ def count_by_page(app: Sphinx, env: BuildEnvironment) -> list[str]:
 
 
 def arrange(app: Sphinx, doctree: nodes.document) -> None:
-    """Move the box to the top of the page, and fold the cell of parameters."""
+    """Move the box to the top of the page, and fold the aims and the cell of parameters."""
+    for aims in doctree.findall(lambda node: isinstance(node, nodes.admonition)
+                                 and AIMS in node["classes"]):
+        aims["classes"].append("dropdown")  # else the first figure is below the fold
     for section in list(doctree.findall(nodes.section)):
         if not any(section.findall(nodes.section, include_self=False)) and any(
                 output.astext().startswith(LACKING) for output in section.findall(_is_cell_output)):

@@ -21,7 +21,7 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
 from rmutils.book.chapters import speed
-from rmutils.book.figures.report import edition
+from rmutils.book.figures.report import edition, join
 from rmutils.book.site.classroom import self_checking_points
 from rmutils.book.site.pages import CHANGELOG, CITATION, FAULTS, MUTATION
 from rmutils.book.site.pages import coverage as covered
@@ -218,11 +218,14 @@ def _linked(wrong: pd.DataFrame) -> dict[str, list]:
 
 
 def _named(places: set[str]) -> str:
-    """Name the places of a group; a whole table is left out beside a part of it."""
-    papers = {"en ": "English ", "ja ": "Japanese "}
+    """Name the places of a group, as "Table 4 and Japanese Table 3 (Olmo-3-7B-Think)"; a whole
+    table is left out beside a part of it."""
     parts = [place for place in sorted(places)
              if not any(other.startswith(f"{place}:") for other in places)]
-    return "; ".join(papers.get(part[:3], part[:3]) + part[3:] for part in parts)
+    named = [re.match(r"(en |ja )?([^:]+)(?:: (.+))?", place).groups() for place in parts]
+    models = dict.fromkeys(model for *_, model in named if model)
+    return join(("Japanese " if paper == "ja " else "") + table
+                for paper, table, _ in named) + (f" ({', '.join(models)})" if models else "")
 
 
 def _place(printed: str) -> str:
@@ -242,8 +245,8 @@ def _touched(row: tuple, gains: pd.DataFrame) -> str:
         return "the sentence that is quoted"
     if row.check in ABOUT_SCORES and row.what.endswith("Average") and model in gains.index:
         least, most = gains.loc[model, ["smallest_gain", "largest_gain"]]
-        return (f"an average of {literal(model)}; RetMask is reported to gain {least:.2f} to "
-                f"{most:.2f} points on it, this disagreement is {abs(row.difference):.2f}")
+        return (f"an average, by {abs(row.difference):.2f} points; RetMask is reported to gain "
+                f"{least:.2f} to {most:.2f} on it")
     return TOUCHES.get(row.check, "the scores in this row")
 
 
