@@ -2,9 +2,8 @@
 
     python benchmarks/notebooks.py 01_preliminaries audit      # all of them without names
 
-Each runs on one core with an empty cache, but for the models. `stored` ones find the results of the
-run before them. The machine should have nothing else to do. Where the estimate is far off, correct
-the seconds in notebooks/costs.yml.
+Each runs on one core with an empty cache, but for the models. The machine should have nothing else
+to do. Where the estimate is far off, correct the seconds in notebooks/costs.yml.
 """
 
 from __future__ import annotations
@@ -59,20 +58,19 @@ def main(
     """
     known = json.loads(TIMINGS.read_text(encoding="utf-8"))
     with tempfile.TemporaryDirectory() as scratch:
-        cache, speeds = 0, []
+        speeds = []
         for number, row in enumerate(known["runs"]):
             run = Measured(**row)
             if names and run.notebook not in names:
                 continue
-            cache += not run.stored
             if not names:
                 speeds.append(work_seconds(time.process_time))
                 known |= {"machine": environment()["hardware"],
                           "work_seconds": round(statistics.median(speeds), 4)}
-            took = measure(run, Path(scratch, str(cache)))
+            took = measure(run, Path(scratch, str(number)))
             known["runs"][number] = took.model_dump(exclude_defaults=True)
             costs = load_costs(paths.NOTEBOOKS / f"{run.notebook}.ipynb")
-            said = estimate(costs, run.given, stored=run.stored).seconds
+            said = estimate(costs, run.given).seconds
             print(f"{took} (estimate: {said:.0f} s)", flush=True)
             rows = ",\n".join(f"  {json.dumps(row, ensure_ascii=False)}" for row in known["runs"])
             head = json.dumps({k: v for k, v in known.items() if k != "runs"}, indent=1)

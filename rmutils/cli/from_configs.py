@@ -28,10 +28,9 @@ class Part:
     given, as `Config.changed` takes it, instead."""
 
     def __init__(self, *defaults: Config, prefix: str = "", skip: Sequence[str] = (),
-                 names: Mapping[str, str] | None = None, old_prefix: str = "",
-                 raw: bool = False):
+                 names: Mapping[str, str] | None = None, raw: bool = False):
         self.defaults, self.prefix, self.skip = defaults, prefix, skip
-        self.names, self.old_prefix, self.raw = names or {}, old_prefix, raw
+        self.names, self.raw = names or {}, raw
 
     def fields(self) -> list[str]:
         """Return the names of the fields that are options."""
@@ -92,9 +91,6 @@ def _shared_out(changes: dict[str, str], parts: dict[str, Part]) -> dict[str, An
     given: dict[str, dict[str, str]] = {key: {} for key in parts}
     plain = [key for key, part in parts.items() if not part.prefix]
     for name, value in changes.items():
-        for part in parts.values():
-            if part.old_prefix and name.startswith(part.old_prefix):
-                name = part.prefix + name.removeprefix(part.old_prefix)
         claiming = [key for key, part in parts.items() if part.claims(name)]
         if not claiming and len(plain) > 1:
             known = [n for key in plain for n in parts[key].fields()]

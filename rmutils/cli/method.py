@@ -255,7 +255,7 @@ def merge(
 
 
 @configured(config=Part(pipeline.RetMaskConfig(), names={"responses.how": "--how"}),
-            backend=Part(ComputeBackend(), prefix="compute_backend.", old_prefix="means."))
+            backend=Part(ComputeBackend(), prefix="compute_backend."))
 @options.loads_models
 def retmask(
     model: options.Model,

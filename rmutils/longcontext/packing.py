@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -12,8 +13,6 @@ from torch.nn.attention.flex_attention import BlockMask, create_block_mask
 from transformers import PreTrainedModel
 
 from rmutils.core.errors import UserError
-
-WORD = 256  # bits that are looked through at once in the tree over free room
 
 
 @dataclass(frozen=True)
@@ -79,56 +78,24 @@ def best_fit(lengths: Sequence[int], capacity: int) -> Packing:
 
 def _fit(lengths: list[int], capacity: int) -> list[int]:
     """Instance of each length, of `capacity` at most; one is opened when none has room."""
-    rooms = _Rooms(capacity)
+    rooms: list[int] = []  # rooms that some open instance has, each once, the smallest first
+    having: dict[int, list[int]] = {}
     placed, opened = [], 0
     for length in lengths:
-        found = rooms.take(length)
-        if found is None:
-            found, opened = (capacity, opened), opened + 1
-        room, instance = found
-        rooms.put(room - length, instance)
+        place, room = bisect_left(rooms, length), capacity
+        if place < len(rooms):
+            room = rooms[place]
+            instance = having[room].pop()
+            if not having[room]:
+                del rooms[place]
+        else:
+            instance, opened = opened, opened + 1
+        if left := room - length:
+            if not having.setdefault(left, []):
+                insort(rooms, left)
+            having[left].append(instance)
         placed.append(instance)
     return placed
-
-
-class _Rooms:
-    """Open instances by their free room; finds the smallest that is large enough."""
-
-    def __init__(self, capacity: int):
-        self.instances: list[list[int]] = [[] for _ in range(capacity + 1)]
-        self.words = [0] * (capacity // WORD + 1)
-        self.some = 0
-
-    def put(self, room: int, instance: int) -> None:
-        """Add an instance with so much room."""
-        if room:
-            self.instances[room].append(instance)
-            self.words[room // WORD] |= 1 << room % WORD
-            self.some |= 1 << room // WORD
-
-    def take(self, least: int) -> tuple[int, int] | None:
-        """Take out the instance with the smallest room that holds so much: room and instance."""
-        at, bit = divmod(least, WORD)
-        word = self.words[at] >> bit << bit
-        if not word:
-            above = self.some >> at + 1 << at + 1
-            if not above:
-                return None
-            at = _lowest(above)
-            word = self.words[at]
-        room = at * WORD + _lowest(word)
-        instances = self.instances[room]
-        instance = instances.pop()
-        if not instances:
-            self.words[at] &= ~(1 << room % WORD)
-            if not self.words[at]:
-                self.some &= ~(1 << at)
-        return room, instance
-
-
-def _lowest(word: int) -> int:
-    """Place of the lowest bit that is set."""
-    return (word & -word).bit_length() - 1
 
 
 def _checked(lengths: Sequence[int], capacity: int) -> np.ndarray:

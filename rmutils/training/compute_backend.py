@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -83,12 +81,6 @@ class ComputeBackend(Config):
         if self.judge:
             found["judge"] = ServerJudge(self.judge).identity
         return found
-
-
-def with_new_names(changes: Mapping[str, str]) -> dict[str, str]:
-    """Changes of parameters, with `compute_backend.` where older commands have `means.`."""
-    return {re.sub(r"^means\.", "compute_backend.", name): value
-            for name, value in changes.items()}
 
 
 SETTINGS = Path(__file__).parent / "accelerate"

@@ -25,8 +25,6 @@ from rmutils.book.jobs.notebook_costs import (
     load_costs,
     seconds_by_weight,
 )
-from rmutils.book.site import notebooks
-from rmutils.book.site.notebooks import run_notebook
 from rmutils.book.site.parameters import check_parameters, read_parameters
 from rmutils.core import paths
 from rmutils.core import results as artifacts
@@ -57,7 +55,7 @@ OTHERS = [run for run in RUNS if run.given]
 def test_runs_with_other_parameters_are_predicted_within_a_factor_of_2(run):
     check_parameters(NOTEBOOKS[run.notebook], run.given)
     costs = load_costs(NOTEBOOKS[run.notebook])
-    found = estimate(costs, run.given, stored=run.stored)
+    found = estimate(costs, run.given)
     assert run.seconds / 2 <= found.seconds <= 2 * run.seconds
 
 
@@ -102,7 +100,6 @@ def notebook(tmp_path, monkeypatch):
     """Two parameters that multiply, and one that says whether to compute; an empty cache."""
     monkeypatch.setenv("RMUTILS_CACHE", str(tmp_path / "cache"))
     (tmp_path / "notebooks").mkdir()
-    monkeypatch.setattr(notebooks, "NOTEBOOKS", tmp_path / "notebooks")
     cell = ("from typing import Literal\nlengths: list[int] = [100, 100]  # of it\n"
             "cases: int = 10  # of it\nseed: int = 0  # of it\n"
             'compute: Literal["auto", "always", "never"] = "auto"  # of it')
@@ -129,20 +126,13 @@ def test_seconds_grow_with_the_counts(notebook):
     assert [step.what for step in found.steps] == [START, "the cases"]
 
 
-def test_what_is_stored_or_not_wanted_costs_nothing(notebook):
+def test_what_is_not_wanted_costs_nothing(notebook):
     costs = known(notebook)
 
     def spent(**given) -> float:
         return estimate(costs, given).steps[1].seconds
 
     assert spent(compute="never") == 0 < spent(compute="auto") == spent(compute="always")
-    notebooks._remember(notebook, costs.own | {"compute": "never"})
-    assert spent() > 0, "nothing was computed"
-    run_notebook(notebook, notebook.parent.parent / "out.ipynb", {"cases": 20})
-    assert spent(cases=20) == 0 < spent(cases=20, compute="always")
-    for other in ({"cases": 21}, {"cases": 20, "seed": 1}):
-        assert spent(**other) > 0
-    assert "earlier run" in estimate(costs, {"cases": 20}).steps[1].why
 
 
 def test_results_that_come_with_the_book_cost_nothing(notebook):

@@ -29,10 +29,10 @@ def test_rows_fit_their_notebook_and_grow_smaller(name):
     """Every value is one that the notebook takes, and each row makes the run shorter."""
     known, given = costs(name), {"compute": "auto"}
     key = "checkpoint" if "checkpoint" in known.own else "model"
-    before = estimate(known, {key: CODER} | given, stored=False).seconds
+    before = estimate(known, {key: CODER} | given).seconds
     for row in ROWS[name]:
         given |= check_parameters(known.notebook, row)
-        now = estimate(known, {key: CODER} | given, stored=False).seconds
+        now = estimate(known, {key: CODER} | given).seconds
         assert now < before or "max_new_tokens" in row
         before = now
     assert before < 2 * LIMIT

@@ -4,9 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rmutils.book.experiments.under_variants import changes, dips, levels, perplexities
+from rmutils.book.experiments.under_variants import changes, levels, perplexities
 from rmutils.book.figures.variant_figures import places, sweep
-from rmutils.core.errors import UserError
 
 RIGHT = {  # variant -> a row per question: right at places 0, 0.5, 1
     "plain": [(1, 0, 1), (1, 0, 1), (1, 0, 0), (1, 1, 1)],
@@ -39,23 +38,6 @@ def test_changes_are_paired(answers):
     assert (row.samples, row.clusters) == (12, 4) and np.isnan(row.p)  # p is 1/8 at least
     shuffled = changes(answers.sample(frac=1, random_state=0), "correct")
     assert shuffled["effect"].item() == pytest.approx(row.effect)
-
-
-def test_dips_by_hand(answers):
-    found = dips(answers).set_index("variant")
-    # ends less middle of the plain model: 1, 1, 0.5, 0; of the flat one: 0, 0, -0.5, 0
-    assert found.loc["plain", "value"] == pytest.approx(2.5 / 4)
-    assert found.loc["flat", "value"] == pytest.approx(-0.5 / 4)
-    assert found.loc["flat", "change"] == pytest.approx(-3 / 4)
-    assert found.loc["flat", "change_low"] < -3 / 4 < found.loc["flat", "change_high"]
-    assert found.loc["plain", ["change", "change_low", "change_high"]].tolist() == [0, 0, 0]
-    few = dips(answers[answers["question"] > 1]).set_index("variant")
-    assert few.loc["plain", "high"] == 1 and few.loc["flat", "change_low"] == -2  # not beyond
-
-
-def test_two_places_are_no_curve(answers):
-    with pytest.raises(UserError, match="three places or more, not 0, 1 alone"):
-        dips(answers[answers["place"] != 0.5])
 
 
 def test_perplexities_by_hand():

@@ -84,8 +84,8 @@ def test_only_checkpoints_need_no_training(tmp_path):
 
 
 def test_nodes_and_gpus_are_asked_of_the_cluster():
-    jobs = plan(study_of("paper", {"means.launch.nodes": "2", "means.launch.gpus": "8",
-                                   "means.tensor_parallel": "2", "means.engines": "3"}))
+    jobs = plan(study_of("paper", {f"compute_backend.{name}": value for name, value in {
+        "launch.nodes": "2", "launch.gpus": "8", "tensor_parallel": "2", "engines": "3"}.items()}))
     train = next(job for job in jobs.values() if job.stage == "train")
     generate = next(job for job in jobs.values() if job.stage == "generate")
     assert (train.resources.gpu, train.resources.nodes) == (16, 2)

@@ -22,7 +22,7 @@ from rmutils.book.experiments.variant_questions import (
     needle_questions,
 )
 from rmutils.core.config import Config, added, command_line
-from rmutils.core.errors import NotStored, UserError
+from rmutils.core.errors import NotStored
 from rmutils.core.journal import Journal, progress_bar
 from rmutils.core.results import Artifact, Compute, Stage, Tables
 from rmutils.core.validation import FrozenHeads
@@ -31,7 +31,7 @@ from rmutils.heads.masking import Ablation, mask_heads
 from rmutils.models import LanguageModel
 from rmutils.models.language_model import passages, without_thoughts
 from rmutils.models.loading import ModelRef
-from rmutils.stats import ANY, CONTRAST, DIFFERENCE, POSITIVE, SHARE, compare, interval
+from rmutils.stats import ANY, DIFFERENCE, POSITIVE, SHARE, compare, interval
 
 Count = Annotated[int, Field(ge=1)]
 
@@ -196,23 +196,6 @@ def changes(table: pd.DataFrame, value: str, base: str = PLAIN) -> pd.DataFrame:
         "sample": table[parts].astype(str).agg(" ".join, axis=1), "cluster": table["question"]})
     return compare(samples, base, bounds=ANY if value in UNBOUNDED else DIFFERENCE).rename(
         columns={"strategy": "variant"})
-
-
-def dips(table: pd.DataFrame) -> pd.DataFrame:
-    """How deep a curve over places sags: `correct` at both ends less `correct` between them."""
-    if (places := table["place"].unique()).size < 3:
-        raise UserError("a curve sags between its ends: `places` has to name three places or more, "
-                        f"not {', '.join(f'{place:g}' for place in places)} alone.")
-    ends = table["place"].isin([table["place"].min(), table["place"].max()])
-    means = table.assign(end=ends).pivot_table(
-        index=["length", "question"], columns=["end", "variant"], values="correct", sort=False)
-    sag = means[True] - means[False]
-    questions = sag.index.get_level_values("question")
-    return pd.DataFrame(
-        [(name, *interval(sag[name], questions, bounds=DIFFERENCE),
-          *interval(sag[name] - sag[PLAIN], questions, bounds=CONTRAST))
-         for name in table["variant"].unique()],
-        columns=["variant", "value", "low", "high", "change", "change_low", "change_high"])
 
 
 def perplexities(texts: pd.DataFrame, base: str = PLAIN) -> pd.DataFrame:

@@ -29,29 +29,23 @@ from rmutils.book.chapters.training_effect.half_masked import HALF_MASKED
 from rmutils.book.chapters.training_effect.layer_matched_training import LAYER_MATCHED
 from rmutils.book.chapters.training_effect.real_training import REAL_TRAINING
 from rmutils.book.chapters.which_heads.pairs_from_other_heads import OTHER_PAIRS
-from rmutils.book.site.notebooks import RUNS
 from rmutils.book.site.parameters import defaults
 from rmutils.core import paths
 from rmutils.core.config import Config
 from rmutils.core.errors import UserError
 from rmutils.core.experiment import Experiment, Runs
-from rmutils.core.files import numbered_lines
 from rmutils.models.costs import PEAK, TIMINGS, parameters, to_fetch, weight
 from rmutils.models.known_models import REGISTRY
 from rmutils.models.loading import window_of
 
 COSTS = paths.NOTEBOOKS / "costs.yml"
 START = "start, tables and figures"
-SHIPPED, STORED = "its result comes with the book", "its result is stored by an earlier run"
-"""Why a part is not computed."""
+SHIPPED = "its result comes with the book"  # why a part is not computed
 OWN_COPY = 2_000_000  # bytes of the executed notebook, at most
 EXPERIMENTS: tuple[Experiment[Any, Any], ...] = (
     CONTRASTED, FEW, FOUND, HALF_LEARNED, HALF_LEARNED_AGAIN, HALF_MASKED, HEAD_CARDS,
     HEADS_AT_WORK, LAYER_MATCHED, MEMORY, OTHER_PAIRS, POSITIONS, REAL_EXCHANGES, REAL_TRAINING,
     RECIPE_PARTS, REDIRECT, SPARSITY_AND_GAIN)
-SWITCHES = {(one.notebook, one.parameter) for one in EXPERIMENTS}
-"""Notebooks, and the parameters that say whether they compute an experiment."""
-
 FUNCTIONS = {"len": len, "sum": sum, "min": min, "max": max, "weight": weight}
 """Functions that `by` may call."""
 
@@ -83,14 +77,13 @@ class Part(Config):
 
 class Measured(Config):
     """A recorded run: parameters other than the notebook's own, processor seconds on one core, peak
-    memory, and what was added to the cache (bytes). `stored`: all results were there already."""
+    memory, and what was added to the cache (bytes)."""
 
     notebook: str
     given: dict[str, Any] = {}
     seconds: float
     memory: int
     disk: int
-    stored: bool = False
 
 
 @dataclass(frozen=True)
@@ -106,8 +99,7 @@ class Costs:
         """The notebook's own parameters."""
         return defaults(self.notebook)
 
-    def spared(self, part: Part, values: Mapping[str, Any], *, stored: bool | None = None
-               ) -> str | None:
+    def spared(self, part: Part, values: Mapping[str, Any]) -> str | None:
         """Return why a part is not computed; None if it is."""
         choice = values[part.when] if part.when else "always"
         if choice == "never":
@@ -118,22 +110,7 @@ class Costs:
         if choice == "auto" and part.shipped and all(
                 values[name] == self.own[name] for name in part.depends):
             return SHIPPED
-        if choice == "auto" and (self._stored(part, values) if stored is None else stored):
-            return STORED
         return None
-
-    def _stored(self, part: Part, values: Mapping[str, Any]) -> bool:
-        """An earlier run with the same parameters computed or found a part."""
-        switches = {p.when for p in self.parts} | {parameter for _, parameter in SWITCHES}
-        for root in paths.caches():
-            file = root / RUNS
-            for _, line in numbered_lines(file) if file.exists() else ():
-                run = json.loads(line)
-                earlier = run["parameters"]
-                if run["notebook"] == self.notebook.stem and earlier.get(part.when) != "never" and (
-                        all(earlier.get(k) == v for k, v in values.items() if k not in switches)):
-                    return True
-        return False
 
 
 def load_costs(notebook: Path) -> Costs:
@@ -171,15 +148,13 @@ class Estimate:
         return sum(step.seconds for step in self.steps)
 
 
-def estimate(
-    costs: Costs, changed: Mapping[str, Any], *, slowness: float = 1.0, stored: bool | None = None,
-) -> Estimate:
+def estimate(costs: Costs, changed: Mapping[str, Any], *, slowness: float = 1.0) -> Estimate:
     """Estimate the cost of a run with other parameters."""
     values = costs.own | dict(changed)
     check(costs, values)
     steps, computed = [], []
     for part in costs.parts:
-        why = costs.spared(part, values, stored=stored)
+        why = costs.spared(part, values)
         grown = part.units(values) / part.units(costs.own)
         computed += [] if why else [part]
         scaled = f", times {grown:.3g} for {' '.join(part.by.split())}" if grown != 1 else ""
@@ -199,7 +174,7 @@ def check(costs: Costs, values: Mapping[str, Any]) -> None:
     for name in sorted(models_of(costs, values)):
         window = window_of(name)
         parts = [part for part in costs.parts if not part.shipped and name in map(
-            values.get, part.depends) and costs.spared(part, values, stored=False) is None]
+            values.get, part.depends) and costs.spared(part, values) is None]
         for part, key in product(parts, ("length", "lengths")):
             longest = max(np.ravel(values[key])) if key in part.depends else 0
             if window and longest >= window:
@@ -210,7 +185,7 @@ def check(costs: Costs, values: Mapping[str, Any]) -> None:
 def models_of(costs: Costs, values: Mapping[str, Any]) -> set[str]:
     """Names of the models that a run computes with, unless its results come with the book."""
     return named_models({name: values[name] for part in costs.parts for name in part.depends
-                         if costs.spared(part, values, stored=False) is None})
+                         if costs.spared(part, values) is None})
 
 
 def named_models(values: Mapping[str, Any]) -> set[str]:

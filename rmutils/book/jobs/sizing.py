@@ -44,7 +44,7 @@ def fitted(costs: Costs, given: Mapping[str, Any]) -> Fitted:
     cut: dict[str, Any] = {}
 
     def seconds() -> float:
-        return estimate(costs, {**given, **cut}, stored=False).seconds
+        return estimate(costs, {**given, **cut}).seconds
 
     largest = max((parameters(name) or 0 for name in named_models(costs.own | dict(given))),
                   default=0)

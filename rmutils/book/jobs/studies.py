@@ -26,7 +26,7 @@ from rmutils.models.loading import corpus_of
 from rmutils.pipeline.retmask import RetMaskConfig
 from rmutils.preference.responses import ResponseConfig
 from rmutils.preference.strategies import STRATEGIES
-from rmutils.training.compute_backend import ComputeBackend, Launch, with_new_names
+from rmutils.training.compute_backend import ComputeBackend, Launch
 from rmutils.training.recipes import RECIPES
 
 Asked = EvaluateConfig | GeneralConfig | HelmetConfig | HarnessConfig
@@ -86,7 +86,7 @@ def embedded() -> Study:
 
 
 def _paper(changes: Mapping[str, str]) -> Study:
-    return paper(PaperConfig().changed(with_new_names(changes)))
+    return paper(PaperConfig().changed(changes))
 
 
 STUDIES: dict[str, Callable[..., Study]] = {"smoke": smoke, "embedded": embedded, "paper": _paper}

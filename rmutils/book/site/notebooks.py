@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import functools
 import html
-import json
 import os
 import re
 import sys
@@ -28,10 +26,6 @@ from rmutils.book.site.classroom import unsolved
 from rmutils.book.site.parameters import check_parameters, defaults, load_notebook
 from rmutils.core.errors import UserError
 from rmutils.core.files import keeping
-from rmutils.core.paths import NOTEBOOKS, cache_dir
-
-RUNS = "notebook-runs.jsonl"
-"""File of the cache: notebooks whose results are there, with their parameters, one a line."""
 
 START_SECONDS = 60  # so long may a kernel take to answer
 NO_START = ("Kernel didn't respond", "Kernel died before replying")
@@ -95,19 +89,7 @@ def _run(
     executed.metadata["papermill"].update(input_path=notebook.name, output_path=output.name)
     nbformat.write(executed, partial)
     os.replace(partial, output)
-    _remember(notebook, executed.metadata["rmutils"]["parameters"])
     return executed
-
-
-def _remember(notebook: Path, parameters: Mapping[str, Any]) -> None:
-    """Note a run of the book beside its results; not where the cache cannot be written."""
-    if notebook.resolve().parent != NOTEBOOKS:
-        return
-    line = json.dumps({"notebook": notebook.stem, "parameters": parameters}, ensure_ascii=False)
-    with contextlib.suppress(OSError):
-        cache_dir().mkdir(parents=True, exist_ok=True)
-        with (cache_dir() / RUNS).open("a", encoding="utf-8") as file:
-            file.write(f"{line}\n")
 
 
 def _kernels() -> tuple[float, int]:
