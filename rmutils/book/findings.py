@@ -118,7 +118,10 @@ class Finding:
     def sentence(self) -> str:
         """What the finding says by itself, whatever its verdict is."""
         one = -self if self.turned else self
-        return self.otherwise.format(value=one, ci=f"{one:ci}", verdict=one.verdict)
+        if below := "|" in self.otherwise and one.value < 0:
+            one = -one  # no reader likes "-3 points more"
+        said = re.sub(r"\{(\w+)\|(\w+)\}", lambda found: found[1 + below], self.otherwise)
+        return said.format(value=one, ci=f"{one:ci}", verdict=one.verdict)
 
 
 @dataclass(frozen=True)

@@ -56,6 +56,15 @@ def test_one_point_is_no_plural(value, shown):
     assert f"{one:points}" == shown
 
 
+def test_a_standard_sentence_has_no_minus_before_more():
+    text = "It finds {value} points {more|fewer} needles {ci}: {verdict}."
+    one = registry.Finding(
+        "n", -5, -9, -1, "points", None, math.nan, "opposite shown", text, (), "f")
+    said = "It finds [5](#f) points fewer needles (95% CI 1 to 9): shown."
+    assert one.sentence == (-one).sentence == said
+    assert "points more needles" in registry.replace(one, value=5, low=1, high=9).sentence
+
+
 def test_prose_has_the_numbers_of_what_it_expects(lost):
     text = "It finds {loss} points fewer needles {loss:ci}, as **{name}** says."
     said = say(text, loss=finding("test-lost", "strong"), name="this")

@@ -301,8 +301,8 @@ def abilities_change(model: str, strategy: str = RETMASK) -> Measured:
 
 
 @declare("abilities-lead", unit="points", place=CHANGES, otherwise=(
-    "After RetMask, the mean over tasks of {model} is {value} points higher {ci} than after "
-    "{strategy}: {verdict}."))
+    "After RetMask, the mean over tasks of {model} is {value} points {higher|lower} {ci} than "
+    "after {strategy}: {verdict}."))
 def abilities_lead(model: str, strategy: str) -> Measured:
     """Mean over tasks after RetMask minus after another training; p is corrected over these."""
     return _measured(_row(leads(model), model, strategy), model, strategy)

@@ -262,8 +262,9 @@ FIGURE = "fig-memory-by-heads"
 
 
 @declare("memory-kept", unit="percentage points", place=FIGURE, otherwise=(
-    "On {model}, keeping the whole text for 40 % of the key heads saves {value} percentage points "
-    "more needles {ci} if these heads copy than if others of the same layers do so: {verdict}."))
+    "On {model}, keeping the whole text for 40 % of the key heads saves {value} percentage "
+    "points {more|fewer} needles {ci} if these heads copy than if others of the same layers do "
+    "so: {verdict}."))
 def kept(model: str) -> Measured:
     """Top key heads minus others of the same layers, at 40 %."""
     answers, name = _answers(model)

@@ -38,7 +38,7 @@ def _measured(table: pd.DataFrame, strategy: str) -> Measured:
 
 
 @declare("whole-pairs-lead", unit="points", place="fig-kinds", otherwise=(
-    "Training on whole pairs scores {value} points more {ci} than on pairs of {strategy}: "
+    "Training on whole pairs scores {value} points {more|less} {ci} than on pairs of {strategy}: "
     "{verdict}."))
 def whole_pairs_lead(strategy: str) -> Measured:
     """Mean score after training on whole pairs, minus on a shortened kind."""

@@ -33,8 +33,8 @@ def pairs_differ(measures: pd.DataFrame, measure: str, model: str) -> Measured:
 
 
 @declare("pairs-beyond", unit="percent, nats or tokens", place=PAIRS, otherwise=(
-    "On the same instructions, RetMask's pairs of {model} have {value} more of {measure} {ci} than "
-    "those of {control}: {verdict}."))
+    "On the same instructions, RetMask's pairs of {model} have {value} {more|less} of {measure} "
+    "{ci} than those of {control}: {verdict}."))
 def pairs_beyond(measures: pd.DataFrame, others: Sequence[pd.DataFrame], measure: str, model: str,
                  control: str) -> Measured:
     """The same, minus that of other pairs on the same instructions; several draws of others."""
@@ -62,8 +62,8 @@ def _leads() -> pd.DataFrame:
 
 
 @declare("half-learned-needles", unit="points", place=HALF, otherwise=(
-    "Half-learned {model} finds {value} points more needles {ci} after RetMask than after its "
-    "control: {verdict}."))
+    "Half-learned {model} finds {value} points {more|fewer} needles {ci} after RetMask than "
+    "after its control: {verdict}."))
 def half_learned_needles(model: str) -> Measured:
     """Needles found after RetMask, minus after masking others of the same layers."""
     return Measured.row(_leads().set_index("model").loc[model], [half.HALF_LEARNED.name], 100,
@@ -90,16 +90,16 @@ def half_learned_again() -> pd.DataFrame:
 
 
 @declare("half-learned-again", unit="points", place=HALF, otherwise=(
-    "Of 200 needles, half-learned {model} finds {value} points more {ci} after RetMask than after "
-    "its control: {verdict}."))
+    "Of 200 needles, half-learned {model} finds {value} points {more|less} {ci} after RetMask "
+    "than after its control: {verdict}."))
 def half_learned_again_lead(model: str = again.ALL) -> Measured:
     """Needles found after RetMask, minus after the control: of one model, or the mean of three."""
     return _again(model, again.leads(half_learned_again())[model])
 
 
 @declare("half-learned-gain", unit="points", place=HALF, otherwise=(
-    "Of 200 needles, half-learned {model} finds {value} points more {ci} after {arm} than before: "
-    "{verdict}."))
+    "Of 200 needles, half-learned {model} finds {value} points {more|less} {ci} after {arm} than "
+    "before: {verdict}."))
 def half_learned_gain(model: str = again.ALL, arm: str = RETMASK) -> Measured:
     """Needles found after a training, minus before it."""
     return _again(model, again.leads(half_learned_again(), arm, BEFORE)[model], arm=arm)
@@ -123,8 +123,8 @@ def half_learned_again_verdict() -> Measured:
 
 
 @declare("half-learned-again-heads", unit="points", place=HALF, otherwise=(
-    "In needles of the 200 that both find, the masked heads of half-learned {model} score {value} "
-    "points more {ci} after RetMask than after its control: {verdict}."))
+    "In needles of the 200 that both find, the masked heads of half-learned {model} score "
+    "{value} points {more|less} {ci} after RetMask than after its control: {verdict}."))
 def half_learned_again_heads(model: str) -> Measured:
     """Score of the masked heads after RetMask, minus after the control."""
     table = half.compare_arms(half_learned_again(), measure="retrieval").set_index("model")
@@ -140,8 +140,8 @@ def held_out_margin(tests: pd.DataFrame, strategy: str) -> Measured:
 
 
 @declare("half-learned-lead", unit="points", place="data-and-training", otherwise=(
-    "In half-learned {model} the masked heads score {value} points more {ci} after RetMask than "
-    "after its control: {verdict}."))
+    "In half-learned {model} the masked heads score {value} points {more|less} {ci} after "
+    "RetMask than after its control: {verdict}."))
 @quantity("on half-learned {model}, the scores of the masked heads after RetMask minus those after "
           "masking the same number of other heads of these layers are {effect} "
           "points", scale=100)

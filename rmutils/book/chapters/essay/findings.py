@@ -85,7 +85,8 @@ def count_heads(model: str) -> Measured:
 
 
 @declare("pooled-lead", unit="points", place=ANSWERS, otherwise=(
-    "Over {models} models, RetMask scores {value} points more {ci} than {against}: {verdict}."))
+    "Over {models} models, RetMask scores {value} points {more|less} {ci} than {against}: "
+    "{verdict}."))
 def pooled(against: str = pooled_leads.OTHER_HEADS) -> Measured:
     """Score on long texts after RetMask minus that of a comparison, pooled over the models."""
     found = pooled_leads.pooled_lead(against)
@@ -94,7 +95,7 @@ def pooled(against: str = pooled_leads.OTHER_HEADS) -> Measured:
 
 
 @declare("paper-lead", unit="points", place=ANSWERS, otherwise=(
-    "In the paper's Table 1, RetMask scores {value} points more than {against}."))
+    "In the paper's Table 1, RetMask scores {value} points {more|less} than {against}."))
 def printed(against: str = pooled_leads.OTHER_HEADS) -> Measured:
     """The same for the paper's Llama-3.1, a mean over its lengths."""
     return Measured.count(pooled_leads.paper_lead(against), against=against)

@@ -190,8 +190,8 @@ def _of(model: str) -> tuple[IsItCausal, str]:
 
 
 @declare("exchange-beyond-others", unit="points", place=SETS, otherwise=(
-    "In {model}, {way} the heads that copy most moves {value} points more of the answer's tokens "
-    "{ci} than others of their layers: {verdict}."))
+    "In {model}, {way} the heads that copy most moves {value} points {more|less} of the answer's "
+    "tokens {ci} than others of their layers: {verdict}."))
 def beyond_others(model: str, way: str) -> Measured:
     """Tokens that the fewest copying heads restore or remove, minus others of their layers."""
     result, name = _of(model)
@@ -225,8 +225,8 @@ def _of_real(model: str) -> tuple[IsItCausal, str]:
 
 
 @declare("real-exchange", unit="points", place=REAL, otherwise=(
-    "In {model}, {way} the {count} heads that copy most moves {value} points more of the answer's "
-    "tokens {ci} than others of their layers: {verdict}."))
+    "In {model}, {way} the {count} heads that copy most moves {value} points {more|less} of the "
+    "answer's tokens {ci} than others of their layers: {verdict}."))
 def real_beyond_others(model: str, way: str) -> Measured:
     """Tokens that the top 5 % of heads restore or remove, minus others of their layers."""
     result, name = _of_real(model)
@@ -259,8 +259,8 @@ def needle_is_worth(model: str) -> Measured:
 
 
 @declare("real-removing-minus-restoring", unit="points", place=REAL, otherwise=(
-    "In {model}, removing the heads that copy most loses {value} points more of the tokens {ci} "
-    "than restoring them returns: {verdict}."))
+    "In {model}, removing the heads that copy most loses {value} points {more|less} of the "
+    "tokens {ci} than restoring them returns: {verdict}."))
 def real_removing_minus_restoring(model: str) -> Measured:
     """Tokens that removing 5 % of the heads loses, minus what restoring them returns."""
     result, name = _of_real(model)
@@ -269,8 +269,8 @@ def real_removing_minus_restoring(model: str) -> Measured:
 
 
 @declare("removing-minus-restoring", unit="points", place=SETS, otherwise=(
-    "In {model}, removing the heads that copy most loses {value} points more of the tokens {ci} "
-    "than restoring them returns: {verdict}."))
+    "In {model}, removing the heads that copy most loses {value} points {more|less} of the "
+    "tokens {ci} than restoring them returns: {verdict}."))
 def removing_minus_restoring(model: str) -> Measured:
     """Tokens that removing the fewest heads loses, minus what restoring them returns."""
     result, name = _of(model)
@@ -279,8 +279,8 @@ def removing_minus_restoring(model: str) -> Measured:
 
 
 @declare("own-heads-beyond-shifted", unit="points", place=TOKENS, otherwise=(
-    "In {model}, the heads of each token return {value} points more of the tokens {ci} than those "
-    "of the token before it: {verdict}."))
+    "In {model}, the heads of each token return {value} points {more|less} of the tokens {ci} "
+    "than those of the token before it: {verdict}."))
 def own_heads_beyond_shifted(model: str) -> Measured:
     """Tokens that each token's own heads return, minus those of the token before it."""
     _, name = _of(model)
@@ -304,8 +304,8 @@ def by_length() -> tuple[pd.DataFrame, tuple[Head, ...], Artifact]:
 
 
 @declare("leaders-apart", unit="points", place=LENGTHS, otherwise=(
-    "At {length} tokens, the copy score of one leading head of SmolLM2 is {value} points higher "
-    "{ci} than that of the other: {verdict}."))
+    "At {length} tokens, the copy score of one leading head of SmolLM2 is {value} points "
+    "{higher|lower} {ci} than that of the other: {verdict}."))
 def leaders_apart(length: int) -> Measured:
     """Copy score of the leader at short prompts, minus that of the leader at long ones."""
     table, _, artifact = by_length()

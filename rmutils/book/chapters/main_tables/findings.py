@@ -130,8 +130,8 @@ def tasks_lost() -> dict[str, pd.Series]:
 
 
 @declare("task-points-lost", unit="points", place=REAL, otherwise=(
-    "Without its top heads, {model} loses {value} points more of its score on long texts {ci} than "
-    "without others of the same layers: {verdict}."))
+    "Without its top heads, {model} loses {value} points {more|less} of its score on long texts "
+    "{ci} than without others of the same layers: {verdict}."))
 def task_points_lost(model: str) -> Measured:
     """Score without others of the same layers, minus without the heads that copy most."""
     if model not in (found := tasks_lost()):

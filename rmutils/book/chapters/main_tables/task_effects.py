@@ -220,8 +220,8 @@ def gain_by_others_pairs(model: str) -> Effect:
 
 
 @declare("own-pairs", unit="points", place="main-tables", scale=1, otherwise=(
-    "RetMask on own pairs scores {value} points more {ci} in {model} than on another model's: "
-    "{verdict}."))
+    "RetMask on own pairs scores {value} points {more|less} {ci} in {model} than on another "
+    "model's: {verdict}."))
 @quantity("own pairs, minus another model's, change the score of {model} by {effect} points")
 def gain_by_own_pairs(model: str) -> Effect:
     """Score after RetMask on own pairs minus that after RetMask on pairs of another model."""

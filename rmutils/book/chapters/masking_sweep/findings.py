@@ -67,8 +67,8 @@ def needles_lost_beyond_others(model: str) -> Effect:
 
 
 @declare("needles-lost-beyond-same-layers", unit="points", place=LAYERS, otherwise=(
-    "Without its retrieval heads {model} misses {value} points more needles {ci} than without the "
-    "same number of other heads of the same layers: {verdict}."))
+    "Without its retrieval heads {model} misses {value} points {more|fewer} needles {ci} than "
+    "without the same number of other heads of the same layers: {verdict}."))
 @quantity("without its retrieval heads {model} misses {effect} percentage points more needles than "
           "without the same number of others of these layers", scale=100)
 def needles_lost_beyond_same_layers(model: str) -> Effect:
@@ -124,7 +124,7 @@ def needles_lost_by_more_heads(model: str, heads: int) -> Effect:
 
 
 @declare("repetition-added", unit="points", place=LARGE, otherwise=(
-    "Without its retrieval heads {model} repeats {value} points more of what it says {ci}: "
+    "Without its retrieval heads {model} repeats {value} points {more|less} of what it says {ci}: "
     "{verdict}."))
 @quantity("without its retrieval heads {model} repeats {effect} percentage points more of what it "
           "says", scale=100)
@@ -259,8 +259,8 @@ def twelve_percent() -> pd.DataFrame:
 
 
 @declare("needles-lost-12-percent", unit="points", place=REAL, otherwise=(
-    "Without the 12 % of heads that copy most, {model} finds {value} points fewer needles {ci} "
-    "than without other heads of the same layers: {verdict} by the rule of the plan."))
+    "Without the 12 % of heads that copy most, {model} finds {value} points {fewer|more} needles "
+    "{ci} than without other heads of the same layers: {verdict} by the rule of the plan."))
 def needles_lost_12_percent(model: str) -> Measured:
     """Needles found without same-layer heads, minus without the heads that copy most."""
     by_rule = twelve_percent().set_index("model")["shown"]
@@ -269,16 +269,16 @@ def needles_lost_12_percent(model: str) -> Measured:
 
 
 @declare("needles-lost-top", unit="points", place=REAL, otherwise=(
-    "Without its {count} highest heads, {model} finds {value} points fewer needles {ci} than "
-    "without {count} others of the same layers: {verdict}."))
+    "Without its {count} highest heads, {model} finds {value} points {fewer|more} needles {ci} "
+    "than without {count} others of the same layers: {verdict}."))
 def needles_lost_top(model: str, count: int) -> Measured:
     """The same at another number of heads; p is not corrected."""
     return _compared(compare_controls(_by_copy()), model, count, p="p")
 
 
 @declare("needles-lost-everywhere", unit="points", place=REAL, otherwise=(
-    "Masked at every position, the 12 % of heads that copy most cost {model} {value} points more "
-    "needles {ci} than other heads of the same layers: {verdict}."))
+    "Masked at every position, the 12 % of heads that copy most cost {model} {value} points "
+    "{more|fewer} needles {ci} than other heads of the same layers: {verdict}."))
 def needles_lost_everywhere(model: str) -> Measured:
     """The same with heads masked at every position of the prompt; p is not corrected."""
     plan = load_plan("real_models")
@@ -322,8 +322,8 @@ def live_answers_lost(live: Sweep, scores: HeadScores, measure: str, artifact: s
 
 
 @declare("live-needles-lost-beyond-others", unit="points", place=LIVE, otherwise=(
-    "With its {count} highest heads masked, {model} misses {value} points more needles {ci} than "
-    "with {count} random heads: {verdict}."))
+    "With its {count} highest heads masked, {model} misses {value} points {more|fewer} needles "
+    "{ci} than with {count} random heads: {verdict}."))
 def live_needles_lost_beyond_others(live: Sweep, scores: HeadScores, artifact: str) -> Measured:
     """Needles that a sweep finds with random heads masked, minus with as many retrieval heads."""
     count = count_at(scores, tau_of(scores.model))

@@ -262,7 +262,8 @@ def _spread(found: Heterogeneity) -> Measured:
 
 
 @declare("designed-gains-differ", unit="Q", place=DESIGNED, otherwise=(
-    "The gains of the designed models differ more than chance explains (Q = {value}): {verdict}."))
+    "That the gains of the designed models differ more than chance explains (Q = {value}) is "
+    "{verdict}."))
 def designed_gains_differ() -> Measured:
     """Cochran's Q of the gains of the designed models."""
     table = _designed()
@@ -271,7 +272,7 @@ def designed_gains_differ() -> Measured:
 
 
 @declare("equal-gains-differ", unit="Q", place=EQUAL, otherwise=(
-    "The gains of the versions differ more than chance explains (Q = {value}): {verdict}."))
+    "That the gains of the versions differ more than chance explains (Q = {value}) is {verdict}."))
 def equal_gains_differ() -> Measured:
     """Cochran's Q of the gains of the versions of one model."""
     if (found := sparsity_and_gain()) is None:

@@ -86,7 +86,7 @@ def retrieval_heads_change_beyond_others(model: str) -> Effect:
 
 @declare("selective-rise", unit="percent of headroom", place=STORED, otherwise=(
     "Of what they lack to a score of 100, the masked heads of {model} gain {value} percentage "
-    "points more {ci} than its other heads: {verdict}."))
+    "points {more|less} {ci} than its other heads: {verdict}."))
 @quantity("the share of the gap to a score of 1 that RetMask closes in the masked heads of "
           "{model}, minus that in its other heads, is {effect} percentage points", scale=100)
 def selective_change(model: str) -> Effect:
@@ -285,8 +285,8 @@ def _matched() -> layer_matched.LayerMatchedTraining:
 
 
 @declare("masked-heads-beyond-layers", unit="points", place=STRATEGY, otherwise=(
-    "After RetMask, the masked heads of SmolLM2 score {value} points more {ci} than after masking "
-    "others of their layers: {verdict} by the rule of the plan."))
+    "After RetMask, the masked heads of SmolLM2 score {value} points {more|less} {ci} than after "
+    "masking others of their layers: {verdict} by the rule of the plan."))
 def masked_heads_beyond_layers() -> Measured:
     """Scores of SmolLM2's masked heads after RetMask, minus after a control of the same layers."""
     found = _matched()
@@ -295,8 +295,8 @@ def masked_heads_beyond_layers() -> Measured:
 
 
 @declare("needles-beyond-layers", unit="points", place=STRATEGY, otherwise=(
-    "RetMask finds {value} points more needles {ci} on SmolLM2 than a control that masks others of "
-    "the same layers: {verdict}."))
+    "RetMask finds {value} points {more|fewer} needles {ci} on SmolLM2 than a control that masks "
+    "others of the same layers: {verdict}."))
 def needles_beyond_layers() -> Measured:
     """Needles found after RetMask, minus after a control of the same layers."""
     found = _matched()
@@ -327,8 +327,8 @@ def half_rises(half: str) -> Measured:
 
 
 @declare("half-difference", unit="points", place=HALF, otherwise=(
-    "The masked half rises by {value} points more {ci} than the other half: {verdict} by the rule "
-    "of the plan."))
+    "The masked half rises by {value} points {more|less} {ci} than the other half: {verdict} by "
+    "the rule of the plan."))
 def half_difference() -> Measured:
     """Rise of the masked half minus that of the spared half, by the rule of its plan."""
     row, masked = _rises().loc[halves.BEYOND], _rises().loc[halves.MASKED, "value"]

@@ -142,32 +142,32 @@ def _measured(part: str, table: pd.DataFrame, model: str, column: str, name: str
 
 
 @declare("needles-kept-beside-copy", unit="points", place=SCORES, otherwise=(
-    "Without its top heads by {score} score, {model} finds {value} points more needles {ci} than "
-    "without those by copy score: {verdict}."))
+    "Without its top heads by {score} score, {model} finds {value} points {more|fewer} needles "
+    "{ci} than without those by copy score: {verdict}."))
 def kept_beside_copy(model: str, score: str) -> Measured:
     """Needles found without the top heads by a score, minus without those that copy."""
     return _measured("which-heads", compared(), model, "score", score)
 
 
 @declare("needles-lost-by-score", unit="points", place=SCORES, otherwise=(
-    "Without its top heads by {score} score, {model} finds {value} points fewer needles {ci} than "
-    "without others of the same layers: {verdict}."))
+    "Without its top heads by {score} score, {model} finds {value} points {fewer|more} needles "
+    "{ci} than without others of the same layers: {verdict}."))
 def lost_by_score(model: str, score: str) -> Measured:
     """Needles found without others of the same layers, minus without the top heads by a score."""
     return _measured("which-heads", by_score(), model, "score", score)
 
 
 @declare("needles-lost-by-kind", unit="points", place=KINDS, otherwise=(
-    "Without the heads that copy literal needles most, {model} finds {value} points fewer needles "
-    "of {set} {ci} than without others of the same layers: {verdict}."))
+    "Without the heads that copy literal needles most, {model} finds {value} points {fewer|more} "
+    "needles of {set} {ci} than without others of the same layers: {verdict}."))
 def lost_by_kind(model: str, kind: str) -> Measured:
     """The same for another kind of needle, without the heads that copy literal ones."""
     return _measured("kinds", by_kind(), model, "set", kind)
 
 
 @declare("literal-needles-lost", unit="points", place=COSTS, otherwise=(
-    "Without its top {count} heads by {score} score, {model} loses {value} points more of the "
-    "literal needles {ci} than without others of the same layers: {verdict}."))
+    "Without its top {count} heads by {score} score, {model} loses {value} points {more|less} of "
+    "the literal needles {ci} than without others of the same layers: {verdict}."))
 def literal_needles_lost(model: str, count: int, score: str = masked.COPY) -> Measured:
     """The same on this page's twenty needles; p is corrected over the scores."""
     table, artifact = _costs(model)
@@ -178,7 +178,8 @@ def literal_needles_lost(model: str, count: int, score: str = masked.COPY) -> Me
 
 
 @declare("ablation-difference", unit="points", place=ABLATIONS, otherwise=(
-    "In {model}, {what}: {value} points of the needles {ci} more than the control, {verdict}."))
+    "In {model}, {what}: {value} points of the needles {more|less} than in the control {ci}, "
+    "{verdict}."))
 def ablation_difference(model: str, what: str) -> Measured:
     """A comparison of `data/plans/which_heads_ablations.yml`; p is corrected over all five."""
     table, used = _ablations(model)
@@ -204,8 +205,8 @@ def _ablations(model: str) -> tuple[pd.DataFrame, list[Artifact]]:
 
 
 @declare("needles-after-other-pairs", unit="points", place="tab-other-pairs", otherwise=(
-    "After training on pairs from the heads by {score} score, SmolLM2 finds {value} points more "
-    "needles {ci} than after RetMask: {verdict}."))
+    "After training on pairs from the heads by {score} score, SmolLM2 finds {value} points "
+    "{more|fewer} needles {ci} than after RetMask: {verdict}."))
 def needles_after_other_pairs(score: str) -> Measured:
     """Needles found after training on pairs from the heads by a score, minus after RetMask."""
     pairs = pairs_from_other_heads()
