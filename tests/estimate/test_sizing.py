@@ -8,8 +8,7 @@ from typer.testing import CliRunner
 
 from rmutils.__main__ import app
 from rmutils.book.chapters.masking_sweep import experiment as masking_sweep
-from rmutils.book.jobs.notebook_costs import estimate, load_costs
-from rmutils.book.jobs.sizing import LIMIT, SMALLER, fitted
+from rmutils.book.jobs.notebook_costs import LIMIT, SMALLER, estimate, fitted, load_costs
 from rmutils.book.site import notebooks
 from rmutils.book.site.parameters import check_parameters
 from rmutils.core import paths

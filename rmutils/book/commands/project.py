@@ -39,8 +39,7 @@ def run(
 
     Example: rmutils run 01_preliminaries -p tau 0.05 -p lengths 256,512 --name low-tau
     """
-    from rmutils.book.jobs.notebook_costs import load_costs
-    from rmutils.book.jobs.sizing import fitted
+    from rmutils.book.jobs.notebook_costs import fitted, load_costs
     from rmutils.book.site.gallery import NAME
     from rmutils.book.site.notebooks import NotebookFailed, run_notebook, write_page
     from rmutils.book.site.parameters import (
@@ -125,16 +124,16 @@ estimate.command_class = OpenCommand
 
 
 def _notebook(notebook: str, given: dict[str, str], as_json: bool) -> None:
-    from rmutils.book.jobs import notebook_costs as known
-    from rmutils.book.jobs.sizing import fitted
+    from rmutils.book.jobs.notebook_costs import estimate as cost_of
+    from rmutils.book.jobs.notebook_costs import fitted, load_costs
     from rmutils.book.site.parameters import check_parameters, from_folder
     from rmutils.models.costs import slowness
 
     path = find_notebook(notebook)
     changed = from_folder(path, check_parameters(path, given), Path.cwd())
-    costs = known.load_costs(path)
+    costs = load_costs(path)
     size = fitted(costs, changed)
-    found = known.estimate(costs, size.values, slowness=slowness())
+    found = cost_of(costs, size.values, slowness=slowness())
     if as_json:
         typer.echo(json.dumps(asdict(found) | {"seconds": found.seconds, "cut": size.cut},
                               indent=1))

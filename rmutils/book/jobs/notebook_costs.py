@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -31,7 +32,7 @@ from rmutils.book.chapters.training_effect.real_training import REAL_TRAINING
 from rmutils.book.chapters.which_heads.pairs_from_other_heads import OTHER_PAIRS
 from rmutils.book.site.parameters import defaults
 from rmutils.core import paths
-from rmutils.core.config import Config
+from rmutils.core.config import DEVICE, Config
 from rmutils.core.errors import UserError
 from rmutils.core.experiment import Experiment, Runs
 from rmutils.models.costs import PEAK, TIMINGS, parameters, to_fetch, weight
@@ -231,3 +232,51 @@ def seconds_by_weight(runs: Runs[Any, Any]) -> tuple[float, str]:
     took, weights, machines = zip(*(alone or rows), strict=True) if rows else ((), (), ())
     return (sum(took) / sum(weights) if rows else 0.0,
             f" (on {machines[0]})" if rows and not alone else "")
+
+
+SMALLER = paths.NOTEBOOKS / "smaller.yml"
+LIMIT = 1200  # seconds of one core of the recorded machine: ten minutes of two
+LARGE = 4e8  # weights of a model from which chapters are cut; those of the book are smaller
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A run that ends in minutes."""
+
+    values: dict[str, Any]  # the parameters to run with, besides the notebook's own
+    cut: dict[str, Any]  # those among them that are smaller than the notebook's own
+    own: dict[str, Any]  # the notebook's own values of these
+    seconds: float  # the estimate
+
+    def cuts(self) -> str:
+        """List what was cut, beside the chapter's own values; empty if nothing was."""
+        return "; ".join(f"{name} {_short(value)} (chapter: {_short(self.own[name])})"
+                         for name, value in self.cut.items())
+
+
+def _short(value: Any) -> str:
+    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def fitted(costs: Costs, given: Mapping[str, Any]) -> Fitted:
+    """Fit a run to `LIMIT`, if a large model makes it longer."""
+    rows = yaml.safe_load(SMALLER.read_text(encoding="utf-8")).get(costs.notebook.stem, [])
+    cut: dict[str, Any] = {}
+
+    def seconds() -> float:
+        return estimate(costs, {**given, **cut}).seconds
+
+    largest = max((parameters(name) or 0 for name in named_models(costs.own | dict(given))),
+                  default=0)
+    if largest >= LARGE and _on_a_cpu():
+        for row in rows:
+            if seconds() <= LIMIT and "compute" not in row:  # else there is nothing to show
+                break
+            cut |= {name: value for name, value in row.items() if name not in given}
+    return Fitted({**given, **cut}, cut, {name: costs.own[name] for name in cut}, seconds())
+
+
+def _on_a_cpu() -> bool:
+    import torch
+
+    return (os.environ.get(DEVICE) or ("cuda" if torch.cuda.is_available() else "cpu")) == "cpu"

@@ -8,8 +8,7 @@ import pytest
 import yaml
 
 from rmutils.book.chapters.share_attention.findings import group_distances, key_groups
-from rmutils.book.claims.flattery import flattery
-from rmutils.book.experiments.engines import OURS, engines
+from rmutils.book.claims.small_checks import OURS, engines, flattery
 from rmutils.book.site.pages import COVERAGE, inputs
 from rmutils.book.site.pages.coverage import CLAIMS, SIGNS, coverage, japanese_tables, read_coverage
 from rmutils.core import paths

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from rmutils.attention.watching import Floats, watch
-from rmutils.book.chapters.heads_at_work.experiment import LOOKED
+from rmutils.book.chapters.heads_at_work.experiment import LOOKED, around, heads_of
 from rmutils.book.chapters.heads_at_work.ordinary_texts import sources, windows
 from rmutils.book.experiments import real_models
 from rmutils.core.config import Config, digest
@@ -83,9 +83,7 @@ def head_cards(
 ) -> dict[str, pd.DataFrame]:
     """Watch all heads on all windows."""
     chosen = set(scores.select(tau=config.tau))
-    heads = pd.DataFrame([(layer, head, scores.mean[layer, head], (layer, head) in chosen)
-                          for layer in lm.layers for head in range(lm.shape[1])],
-                         columns=["layer", "head", "score", "retrieval"])
+    heads = heads_of(lm.layers, scores, chosen)
     parts, about, examples = [], [], dict[tuple[int, str], tuple[Any, ...]]()
     every = [*windows(lm, config.tokens, config.windows)]
     with progress_bar(f"cards of {lm.name}", len(every), unit="windows") as advance:
@@ -117,9 +115,6 @@ def _keep_hardest(
     window: int, seen: Looks, added: Floats,
 ) -> None:
     """Keep where a head looks harder than in the windows before, at a token further back."""
-    def text(start: int, end: int) -> str:
-        return str(lm.tokenizer.decode(seen.ids[max(start, 0) : end]))
-
     count = seen.weight.shape[-1]
     kinds, at, weights, sums = (table.reshape(-1, count) for table in (
         seen.kinds, seen.at, seen.weight, added))
@@ -132,8 +127,7 @@ def _keep_hardest(
         here, looked = int(i) + 1, int(at[number, i])
         examples[number, kind_of_text] = (
             window, here, weight, KINDS[kinds[number, i]], float(sums[number, i]),
-            text(looked - BEFORE, looked), text(looked, looked + 1),
-            text(here + 1 - BEFORE, here + 1), text(here + 1, here + 2))
+            *around(lm, seen.ids, here, looked, BEFORE))
 
 
 def planned(plan: Plan) -> Iterator[Run]:

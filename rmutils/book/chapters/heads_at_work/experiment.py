@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from rmutils.core.journal import progress_bar
 from rmutils.core.results import Artifact, write_tables
 from rmutils.heads.attention_kinds import KINDS, Looks, copyable, looks
 from rmutils.heads.detection import DetectConfig, detect_stored, inputs_of
-from rmutils.heads.scores import HeadScores
+from rmutils.heads.scores import Head, HeadScores
 from rmutils.models import LanguageModel
 from rmutils.models.loading import ModelRef
 
@@ -48,9 +48,7 @@ def heads_at_work(
     """Watch all heads of the layers that have retrieval heads, on all windows."""
     chosen = set(scores.select(tau=config.tau))
     layers = tuple(sorted({layer for layer, _ in chosen}))
-    heads = pd.DataFrame([(layer, head, scores.mean[layer, head], (layer, head) in chosen)
-                          for layer in layers for head in range(lm.shape[1])],
-                         columns=["layer", "head", "score", "retrieval"])
+    heads = heads_of(layers, scores, chosen)
     parts, about, examples = [], [], []
     every = [*windows(lm, config.tokens, config.windows)]
     with progress_bar(f"heads of {lm.name} at work", len(every), unit="windows") as advance:
@@ -73,6 +71,24 @@ def heads_at_work(
             "examples": kept[kept["rank"] <= config.examples].sort_values(["text", "rank"])}
 
 
+def heads_of(
+    layers: Iterable[int], scores: HeadScores, chosen: Collection[Head]
+) -> pd.DataFrame:
+    """Return `layer`, `head`, `score` and `retrieval` of all heads of some layers."""
+    return pd.DataFrame([(layer, head, scores.mean[layer, head], (layer, head) in chosen)
+                         for layer in layers for head in range(scores.mean.shape[1])],
+                        columns=["layer", "head", "score", "retrieval"])
+
+
+def around(
+    lm: LanguageModel, ids: Sequence[int], here: int, looked: int, before: int = BEFORE
+) -> tuple[str, ...]:
+    """Return `before`, `seen`, `here` and `next`: the text around a token and the one looked at."""
+    return tuple(str(lm.tokenizer.decode(ids[max(start, 0) : end])) for start, end in (
+        (looked - before, looked), (looked, looked + 1), (here + 1 - before, here + 1),
+        (here + 1, here + 2)))
+
+
 def hardest(
     lm: LanguageModel, seen: Looks, head: tuple[int, int], count: int
 ) -> Iterator[tuple[Any, ...]]:
@@ -80,15 +96,10 @@ def hardest(
     place = seen.layers.index(head[0]), head[1]
     kinds, at, weight = (table[place] for table in (seen.kinds, seen.at, seen.weight))
     order = np.argsort(-np.where(kinds >= LOOKED, weight, -1.0), kind="stable")
-
-    def text(start: int, end: int) -> str:
-        return str(lm.tokenizer.decode(seen.ids[max(start, 0) : end]))
-
     for i in order[: min(count, (kinds >= LOOKED).sum())]:
         here, looked = int(i) + 1, int(at[i])
-        yield (here, looked, float(weight[i]), KINDS[kinds[i]], text(looked - BEFORE, looked),
-               text(looked, looked + 1), text(here + 1 - BEFORE, here + 1),
-               text(here + 1, here + 2))
+        yield (here, looked, float(weight[i]), KINDS[kinds[i]],
+               *around(lm, seen.ids, here, looked))
 
 
 def planned(plan: Plan) -> Iterator[Run]:

@@ -11,8 +11,7 @@ import pandas as pd
 import yaml
 
 from rmutils.book.chapters.share_attention.findings import key_groups
-from rmutils.book.claims.flattery import planned_flattery
-from rmutils.book.experiments.engines import OURS, engines
+from rmutils.book.claims.small_checks import OURS, engines, planned_flattery
 from rmutils.book.site.pages import COVERAGE
 from rmutils.book.site.pages.items import folded, literal, table
 from rmutils.core.paths import DATA

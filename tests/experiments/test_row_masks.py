@@ -4,8 +4,9 @@ import pytest
 import torch
 from transformers import Qwen2Config
 
-from rmutils.heads import mask_heads, row_masks
-from rmutils.heads.row_masks import answer_masked, mask_rows, masks_of
+from rmutils.book.experiments import masked_needles
+from rmutils.book.experiments.masked_needles import answer_masked, mask_rows, masks_of
+from rmutils.heads import mask_heads
 from rmutils.models.engine.caches import Trunk, bytes_per_token
 from tests.conftest import CONFIGS, make_lm
 
@@ -82,7 +83,7 @@ def test_what_is_read_before_is_that_of_the_whole_model(llama):
 @pytest.mark.parametrize("at_once", [1, 4])
 def test_rows_at_once_do_not_matter(llama, monkeypatch, at_once):
     expected = [*answer_masked(llama, prompts(llama), masks_of(llama, SETS), max_new_tokens=NEW)]
-    monkeypatch.setattr(row_masks, "rows_at_once", lambda *given: at_once)
+    monkeypatch.setattr(masked_needles, "rows_at_once", lambda *given: at_once)
     assert expected == [
         *answer_masked(llama, prompts(llama), masks_of(llama, SETS), max_new_tokens=NEW)]
 
@@ -111,5 +112,5 @@ def test_rows_fit_into_their_bytes(llama):
     """Two key heads of size 8 in 4 layers, keys and values in float32: 512 bytes a token."""
     trunk = Trunk(llama.model, prompts(llama)[0])
     assert bytes_per_token(trunk.cache) == 512
-    assert row_masks.rows_at_once(llama, trunk.cache, 2048) == 2048
-    assert row_masks.rows_at_once(llama, Trunk(llama.model, []).cache, 2048) == 1
+    assert masked_needles.rows_at_once(llama, trunk.cache, 2048) == 2048
+    assert masked_needles.rows_at_once(llama, Trunk(llama.model, []).cache, 2048) == 1
