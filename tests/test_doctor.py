@@ -5,7 +5,6 @@ import os
 import shutil
 import subprocess
 import sys
-import venv
 from pathlib import Path
 
 import pytest
@@ -77,14 +76,6 @@ def test_environment_whose_python_is_gone(checkout):
     python.symlink_to(checkout / "uninstalled")
     found, (finding,) = installed.environment(checkout, str(python))
     assert not found and "does not run" in finding.found and "rm -rf .venv" in finding.fix
-
-
-def test_environment_without_its_packages(checkout):
-    venv.create(checkout / ".venv", symlinks=True, with_pip=False)
-    _, findings = installed.environment(checkout, str(checkout / ".venv/bin/python"))
-    assert "numpy missing (2.0.0 is locked)" in named(findings, "packages").found
-    assert named(findings, "torch").state == "wrong"
-    assert all(f.fix for f in findings)
 
 
 def test_names_of_packages_are_compared_as_pip_does(checkout):

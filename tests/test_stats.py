@@ -29,7 +29,6 @@ from rmutils.stats import (
     sign_flip_test,
     smallest_effect,
     smallest_p,
-    span,
     spread,
 )
 
@@ -121,18 +120,6 @@ def test_defaults_are_those_of_stored_results():
     assert sign_flip_test(values) == sign_flip_test(values, flips=9999, seed=0)
     assert sign_flip_test(values) != sign_flip_test(values, flips=9999, seed=1)
     assert compare(table, "a")["p"].item() == sign_flip_test(values)
-
-
-def test_words_for_an_interval():
-    assert span(1.0, 2.25) == "95 % interval 1.0 to 2.2"
-    assert span(1.0, 2.25, ".2f", "interval") == "interval 1.00 to 2.25"
-    assert span(None, None) == span(np.nan, np.nan) == "a single sample has no interval"
-    assert span(np.nan, np.nan, what="seed") == "a single seed has no interval"
-    assert str(Interval(0.5, 0.25, 0.75)) == "0.5, interval 0.25 to 0.75"
-    assert str(Interval(1.0, np.nan, np.nan)) == "1, a single sample has no interval"
-    assert str(Interval(np.ones(2), np.ones(2), np.ones(2))).startswith("Interval(value=array(")
-    value, low, high = interval_of([3.0])  # no draws at all
-    assert value == 3 and np.isnan([low, high]).all()
 
 
 def test_an_interval_holds_its_estimate_or_is_refused():

@@ -138,25 +138,6 @@ def test_keys_looked_at_in_a_prompt(lm, monkeypatch):
     assert max(shares) > 0
 
 
-def test_keys_looked_at_by_hand():
-    """Without their turns, keys 2 and 5 of 8 are like the query; for head 1 none stands out."""
-    frequencies = torch.tensor([0.7, 0.1])
-    key = torch.zeros(1, 2, 8, 4)
-    key[0, 0, [2, 5]] = torch.tensor([3.0, 0, 0, 0])
-    query = torch.zeros(1, 2, 8, 4)
-    query[..., 0] = 3
-    places = torch.arange(8)
-    query, key = turn(query, places, frequencies), turn(key, places, frequencies)
-    assert looked_at(query, key, None, 1.0, frequencies).tolist() == [0.25, 0]
-    window = (places > places[:, None] - 4) & (places <= places[:, None])
-    # of the keys 4 to 7 number 5 stands out
-    assert looked_at(query, key, window[None, None], 1.0, frequencies).tolist() == [0.25, 0]
-    window[-1, :5] = True  # of all keys but number 4, numbers 2 and 5
-    window[-1, 4] = False
-    shares = looked_at(query, key, window[None, None], 1.0, frequencies)
-    assert shares.tolist() == pytest.approx([2 / 7, 0])
-
-
 def test_a_key_is_looked_at_beyond_three_times_the_mean():
     """With 7 other keys of weight 1, one of weight w gets 8 w / (w + 7) times the mean."""
     frequencies, places = torch.tensor([0.7, 0.1]), torch.arange(8)

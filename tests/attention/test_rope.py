@@ -58,22 +58,6 @@ def test_yarn_is_that_of_transformers(base, trained):
     assert factor == pytest.approx(attention)
 
 
-def test_yarn_by_its_definition():
-    """Olmo 3: 8,192 to 65,536. r is how often a pair turns within 8,192 tokens; above 32 it stays,
-    below 1 it is divided by 8, and the pairs between are mixed in a straight line."""
-    found, attention = extended_frequencies(OLMO, 500_000, 8192, RopeExtension())
-    turns = 8192 / wavelengths(OLMO)
-    stays, divided = found == OLMO, torch.isclose(found, OLMO / 8)
-    fast, slow = int((turns > 32).sum()), int((turns < 1).sum())
-    # the edges are rounded outwards to whole pairs
-    assert fast - 1 <= int(stays.sum()) <= fast and slow - 1 <= int(divided.sum()) <= slow
-    mixed = ~stays & ~divided
-    share = ((OLMO - found) / (OLMO - OLMO / 8))[mixed]
-    torch.testing.assert_close(share.diff(), share.diff().mean().expand(len(share) - 1),
-                               rtol=1e-3, atol=1e-4)
-    assert attention == pytest.approx(0.1 * math.log(8) + 1)
-
-
 @pytest.mark.parametrize(("head_dim", "hidden", "fits"), [
     (16, 999, True), (None, 64, True), (None, 128, False), (32, 64, False)])
 def test_whole_heads_turn(head_dim, hidden, fits):

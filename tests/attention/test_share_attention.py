@@ -5,14 +5,8 @@ import pytest
 import torch
 from transformers import AttentionInterface
 
+from rmutils.attention import sharing_plans
 from rmutils.attention.share_attention import Shared, Workspace, share_attention, sharing_heads
-from rmutils.attention.sharing_plans import (
-    clusters,
-    distances,
-    load_sharing,
-    retention,
-    sharing_json,
-)
 from rmutils.core.errors import UserError
 from rmutils.models.engine.generation import generate
 from rmutils.models.engine.implementations import register, using
@@ -92,23 +86,23 @@ def test_equation_9_by_hand():
     maps = torch.tensor([[[1.0, 0], [0.5, 0.5]], [[1.0, 0], [0.1, 0.9]], [[0.0, 1], [0.5, 0.5]]])
     # squared differences: 0.16 + 0.16; 1 + 1; 1 + 1 + 0.16 + 0.16; over two tokens
     want = np.sqrt(np.array([[0, 0.32, 2], [0.32, 0, 2.32], [2, 2.32, 0]]) / 2)
-    np.testing.assert_allclose(distances(maps), want, rtol=1e-6)
-    assert clusters(want, 0.3) == {0: [], 1: [], 2: []}
-    assert clusters(want, 0.5) == {0: [1], 2: []}
-    assert clusters(want, 2) == {0: [1, 2]}  # head 0 is nearest to both
+    np.testing.assert_allclose(sharing_plans.distances(maps), want, rtol=1e-6)
+    assert sharing_plans.clusters(want, 0.3) == {0: [], 1: [], 2: []}
+    assert sharing_plans.clusters(want, 0.5) == {0: [1], 2: []}
+    assert sharing_plans.clusters(want, 2) == {0: [1, 2]}  # head 0 is nearest to both
     unequal = want + np.tril(np.full((3, 3), 1e-6), -1)  # by the last bits of a computation
-    assert clusters(unequal, 0.5) == {0: [1], 2: []}
+    assert sharing_plans.clusters(unequal, 0.5) == {0: [1], 2: []}
     many = torch.rand(40, 5, 5)
     many[31] = many[3]
-    assert distances(many)[3, 31] == 0  # not by products, which leave a rest
+    assert sharing_plans.distances(many)[3, 31] == 0  # not by products, which leave a rest
     # 1 and 2 lie further apart than 1.05, though each is near enough to 0
-    assert clusters(want, 1.05) == {0: [1], 2: []}
+    assert sharing_plans.clusters(want, 1.05) == {0: [1], 2: []}
 
 
 def test_file(tmp_path, llama):
-    (tmp_path / "heads.json").write_text(sharing_json(SHARING))
-    assert retention(SHARING) == 8 / 16
-    assert load_sharing(tmp_path / "heads.json") == SHARING
+    (tmp_path / "heads.json").write_text(sharing_plans.sharing_json(SHARING))
+    assert sharing_plans.retention(SHARING) == 8 / 16
+    assert sharing_plans.load_sharing(tmp_path / "heads.json") == SHARING
     assert len((tmp_path / "heads.json").read_text().splitlines()) == len(SHARING)
     for wrong in ({4: {0: [1, 2, 3]}}, {-1: {0: [1, 2, 3]}}, {0: {0: [1, 2]}}):
         with pytest.raises(UserError, match="which has 4 layers of 4 heads"), \

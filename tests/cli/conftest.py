@@ -1,4 +1,4 @@
-"""Head scores in a file, for the commands that mask heads."""
+"""Head scores in a file, for the commands that mask heads; commands that are refused."""
 
 import numpy as np
 import pytest
@@ -14,3 +14,12 @@ def scores(tmp_path) -> str:
         runs[0][head] = score
     HeadScores(runs, "any").to_wu_json(tmp_path / "scores.json")
     return str(tmp_path / "scores.json")
+
+
+def assert_refused(rmutils, cases: dict[tuple, str]) -> None:
+    """Each of these words exits with 2, its message alone on stderr."""
+    for words, message in cases.items():
+        done = rmutils(*words)
+        assert done.exit_code == 2, (words, done.output)
+        assert done.stderr.startswith("rmutils: ") and message in done.stderr, done.stderr
+        assert done.stdout == "" and "Traceback" not in done.output

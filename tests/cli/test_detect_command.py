@@ -12,6 +12,7 @@ from rmutils.cli import artifacts, heads_commands
 from rmutils.core import results
 from rmutils.heads import HeadScores
 from rmutils.models.known_models import tau_of
+from tests.cli.conftest import assert_refused
 
 GRID = ["--lengths", "240", "--depths", "0,1", "--needles", "2", "--max-new-tokens", "3"]
 
@@ -106,18 +107,14 @@ def test_the_threshold_is_the_models_own(name):
 def test_errors_exit_with_2(model, tmp_path):
     """Also those of the grid, before anything runs."""
     (tmp_path / "taken").write_text("mine")
-    for words, message in {
+    assert_refused(rmutils, {
         (model, *GRID, "--save", f"wu={tmp_path / 'taken' / 'wu.json'}"): "cannot be written",
         (model, "--save", "do=a.tsv"): "no format of scores is called 'do'. There are rmutils, wu",
         (model, "--compute", "never"): "Make it: `rmutils detect",
         (model, "--save", "/sys/wu.json"): "/sys/wu.json cannot be written: Permission denied",
         (model, "--depths", "1.5"): "depths: expected at most 1.0, got '1.5'",
         ("no-model",): "no model is called 'no-model'",
-    }.items():
-        done = rmutils(*words)
-        assert done.exit_code == 2, (words, done.output)
-        assert done.stderr.startswith("rmutils: ") and message in done.stderr, done.stderr
-        assert done.stdout == "" and "Traceback" not in done.output
+    })
 
 
 def test_files_of_scores_are_converted(tmp_path):

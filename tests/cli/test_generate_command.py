@@ -12,6 +12,7 @@ from rmutils.core import results
 from rmutils.models import load_model
 from rmutils.preference.instructions import draw
 from rmutils.preference.responses import ResponseConfig, Transformers, respond
+from tests.cli.conftest import assert_refused
 
 FEW = ("--count", 6, "--max-new-tokens", 8)
 
@@ -91,15 +92,11 @@ def test_errors_exit_with_2(tiny, scores, tmp_path, monkeypatch):
     for file in tiny.iterdir():
         if file.name != "chat_template.jinja":
             (base / file.name).write_bytes(file.read_bytes())
-    for words, message in {
+    assert_refused(rmutils, {
         (tiny, "--tau", 0.1, "--top-k", 1): "--tau and --top-k exclude each other",
         (tiny, "--scores", scores, "--tau", 0.4): "reaches tau=0.4",
         (tiny, "--max-new-tokens", 0): "max_new_tokens: expected at least 1",
         (base, "--scores", scores, "--tau", 0.4): "base has no chat template",
-    }.items():
-        done = rmutils(*words)
-        assert done.exit_code == 2, (words, done.output)
-        assert done.stderr.startswith("rmutils: ") and message in done.stderr, done.stderr
-        assert done.stdout == "" and "Traceback" not in done.output
+    })
     for words in (("--count", 0), ("--policy", "all"), ("--compute", "maybe"), ("--cuont", 1)):
         assert rmutils(tiny, *words).exit_code == 2

@@ -45,14 +45,6 @@ def test_a_large_model_ends_in_minutes(name):
     assert all(f"{what} " in found.cuts() for what in found.cut)
 
 
-def test_what_ships_for_the_chapters_own_model_only_is_computed():
-    """Else chapter 8 has nothing to show."""
-    known = costs("08_failure_modes")
-    assert known.own["compute"] == "never"
-    assert fitted(known, {"model": CODER}).values["compute"] == "auto"
-    assert fitted(known, {"model": CODER, "compute": "never"}).values["compute"] == "never"
-
-
 def test_nothing_else_is_cut(monkeypatch):
     """Models of the book, what is given by hand, and machines with a GPU."""
     known = costs("02_masking_sweep")

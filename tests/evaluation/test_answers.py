@@ -68,10 +68,6 @@ def test_settings_of_the_model_are_left_out(llama, prompts):
         assert answer(llama, prompts, max_new_tokens=STEPS) == expected
 
 
-def test_no_prompts(llama):
-    assert answer(llama, [], max_new_tokens=STEPS) == []
-
-
 @pytest.mark.parametrize("thinking", [False, True])
 def test_render_switches_thinking(llama, tokenizer, monkeypatch, thinking):
     monkeypatch.setattr(tokenizer, "chat_template",

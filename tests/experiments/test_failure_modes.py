@@ -131,14 +131,6 @@ def test_intervals_hold_prompts_and_draws():
     np.testing.assert_allclose(near["value"], 1 - rows["value"])
 
 
-def test_a_loss_is_the_share_that_the_whole_model_has_and_the_masked_one_has_not():
-    modes = counted({WHOLE: [[True]] * 30 + [[False]] * 10, "retrieval": [[False]] * 40,
-                     "non-retrieval": [[True, False]] * 30 + [[False, False]] * 10})
-    losses = modes.losses().set_index(["more", "less"])
-    assert losses["value"].tolist() == pytest.approx([0.75, 0.375, 0.375])
-    assert (losses["low"] <= losses["value"]).all() and (losses["value"] <= losses["high"]).all()
-
-
 def test_examples_follow_the_rule():
     """Prompt 0 is right everywhere, 1 nowhere, 2 is lost by other heads alone, 3 by the retrieval
     heads, 4 only in the second draw of the others."""

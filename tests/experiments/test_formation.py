@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from rmutils.attention.decoding import Answer, capturing, decode
+from rmutils.attention.decoding import capturing, decode
 from rmutils.core.errors import UserError
 from rmutils.core.paths import CORPORA
 from rmutils.corpora.niah import load_haystacks
@@ -76,21 +76,6 @@ def test_forced_scores_the_slow_way(lm):
     assert scores.runs.max() > 0
 
 
-def test_looking_at_each_token_scores_one(llama, monkeypatch):
-    """Head 0 looks at the token that it is to write, in the prompt; head 1 looks beside it."""
-    cases = build_cases(llama, SMALL.grid)
-    starts = {case.input_ids: case.inserted_span[0] for case in cases}
-
-    def oracle(model, recorder, prompts, caches, *, forced):
-        places = [starts[p] + np.arange(len(f)) for p, f in zip(prompts, forced, strict=True)]
-        return [Answer(np.array(f), np.stack([at, at + 1], 1)[:, None])
-                for f, at in zip(forced, places, strict=True)]
-
-    monkeypatch.setattr(module, "decode", oracle)
-    scores = forced_scores(llama, cases)
-    assert (scores.runs[:, 0, 0] == 1).all() and (scores.runs[:, 0, 1] < 0.5).all()
-
-
 def test_batches_do_not_change_the_order(llama, monkeypatch):
     cases = build_cases(llama, SMALL.grid)
     whole = forced_scores(llama, cases).runs
@@ -132,16 +117,6 @@ def test_induction_the_slow_way(lm):
     assert got.second_loss == pytest.approx(np.mean(second), rel=1e-4)
     np.testing.assert_allclose(got.prefix_matching, np.mean(attention, 0), atol=1e-5)
     assert lm.model.config._attn_implementation == "sdpa"
-
-
-def test_a_model_that_knows_nothing(llama):
-    """All weights 0: every token is as likely, every position is looked at alike."""
-    for weight in llama.model.parameters():
-        weight.data.zero_()
-    got = induction(llama, rows=2, span=4)
-    assert got.first_loss == pytest.approx(math.log(512))
-    assert got.second_loss == pytest.approx(math.log(512))
-    np.testing.assert_allclose(got.prefix_matching, (1 / 5 + 1 / 6 + 1 / 7 + 1 / 8) / 4, rtol=1e-5)
 
 
 @pytest.fixture

@@ -147,10 +147,3 @@ def test_a_crowded_layer_leaves_too_few_other_heads():
     told = from_other_layers("tiny-llama", [[3, head] for head in range(11)] + [[2, 0]])
     assert "6 of the control's 12 heads" in told
     assert not from_other_layers("tiny-llama", [[3, head] for head in range(8)])
-
-
-def test_two_seeds_have_an_interval_and_one_has_none():
-    for seeds, known in ((1, False), (2, True)):
-        arms = {"retmask": [[1, 1, 0]] * seeds, MATCHED: [[0, 1, 0]] * seeds}
-        found = compare_arms(cases_of(arms))
-        assert np.isfinite([*found["low"], *found["high"]]).all() == known

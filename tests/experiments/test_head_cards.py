@@ -12,12 +12,7 @@ import torch
 from rmutils import DetectConfig, HeadScores
 from rmutils.book.chapters.heads_at_work import contribution
 from rmutils.book.chapters.heads_at_work import ordinary_texts as module
-from rmutils.book.chapters.heads_at_work.cards import (
-    HEAD_CARDS,
-    HeadCardsConfig,
-    contributions,
-    head_cards,
-)
+from rmutils.book.chapters.heads_at_work.cards import HeadCardsConfig, contributions, head_cards
 from rmutils.book.chapters.heads_at_work.findings import OTHERS, RETRIEVAL
 from rmutils.book.chapters.heads_at_work.plots import card_view, cards_figure
 from rmutils.heads.attention_kinds import KINDS, looks
@@ -109,12 +104,6 @@ def test_a_small_run_by_a_slow_loop(llama, monkeypatch):
     ids, at = texts[example["window"]], example["position"]
     assert example["next"] == llama.tokenizer.decode(ids[at + 1])
     assert not {*found["examples"]["kind"]} & {"sink", "itself", "previous"}
-
-
-def test_the_plan_has_three_models():
-    runs = [*HEAD_CARDS.runs().values()]
-    assert [run.model for run in runs] == ["smollm2-135m", "gemma3-270m", "qwen2.5-coder-0.5b"]
-    assert all(run.config.tokens == 512 and run.config.windows == 12 for run in runs)
 
 
 HEADS = pd.DataFrame({"layer": [0, 0, 0, 1, 1, 2], "head": [0, 1, 2, 0, 1, 0], "score": [

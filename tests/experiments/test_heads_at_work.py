@@ -7,11 +7,7 @@ import pytest
 from rmutils import DetectConfig, HeadScores, UserError
 from rmutils.book.chapters.heads_at_work import contribution
 from rmutils.book.chapters.heads_at_work import ordinary_texts as module
-from rmutils.book.chapters.heads_at_work.experiment import (
-    HEADS_AT_WORK,
-    HeadsAtWorkConfig,
-    heads_at_work,
-)
+from rmutils.book.chapters.heads_at_work.experiment import HeadsAtWorkConfig, heads_at_work
 from rmutils.book.chapters.heads_at_work.findings import (
     OTHERS,
     POSSIBLE,
@@ -22,7 +18,6 @@ from rmutils.book.chapters.heads_at_work.findings import (
     weights,
 )
 from rmutils.book.chapters.heads_at_work.ordinary_texts import sources, stretches, windows
-from rmutils.book.chapters.heads_at_work.plots import PARTS, composition
 from rmutils.heads.attention_kinds import KINDS, copyable
 
 
@@ -102,13 +97,6 @@ def test_sums_of_heads_do_not_overflow(tables, monkeypatch):
     assert shown[0]["shares"][0] == 45
 
 
-def test_the_figure_has_all_kinds(tables):
-    assert {*PARTS} == {*KINDS} - {"sink"}
-    axes, = composition({"a model": tables}).axes
-    assert [bar.get_width() for bar in axes.patches][:len(PARTS)] == pytest.approx(
-        [55, 0, 0, 0, 0])
-
-
 def test_a_small_run(llama, monkeypatch):
     text = "the cat sat on the mat and the dog sat by the cat on the mat. " * 4
     monkeypatch.setattr(module, "sources", lambda: {"prose": [text, text[8:], text[4:]]})
@@ -126,9 +114,3 @@ def test_a_small_run(llama, monkeypatch):
     assert examples["rank"].tolist() == [1, 2, 3]
     assert examples["weight"].is_monotonic_decreasing
     assert not {*examples["kind"]} & {"sink", "itself", "previous"}
-
-
-def test_the_plan_has_three_models():
-    runs = [*HEADS_AT_WORK.runs().values()]
-    assert [run.model for run in runs] == ["smollm2-135m", "gemma3-270m", "qwen2.5-coder-0.5b"]
-    assert all(run.config.tokens == 512 and run.config.windows == 12 for run in runs)

@@ -20,7 +20,6 @@ from rmutils.book.chapters.scale.step_costs import (
     limits,
     prediction_ratio,
     reading,
-    reading_times,
     shares,
     training,
     writing,
@@ -246,11 +245,3 @@ def test_times_are_predicted_where_work_is_all_there_is():
     twice.loc[twice["length"] == 80, "seconds"] *= 2
     ratio, (low, high), _ = prediction_ratio(twice, work_of)
     assert ratio == pytest.approx(2) and low > 1.9
-
-
-def test_reading_times_are_of_the_texts_asked_for(llama):
-    times = reading_times(llama, [8, 16], 2)
-    assert times.groupby("length").size().to_dict() == {8: 2, 16: 2}
-    assert (times["seconds"] > 0).all()
-    for length, size in times.groupby("length")["cache"].first().items():
-        assert size == memory.cache(Shape.of(llama.model.config), length, each=4)

@@ -77,9 +77,3 @@ def test_output_carries_the_data_beside_the_picture():
     _, metadata = formatter.format(figure)
     read = pd.read_csv(io.StringIO(metadata["rmutils"]["csv"]))
     assert read[["x", "y", "series"]].to_numpy().tolist() == [[1 / 3, 2 / 3, "'=1+1"]]
-
-
-def test_figure_without_data_has_none():
-    figure = Figure()
-    panel(figure)
-    assert drawn_data(figure).empty and carried(figure) == ({}, {})

@@ -12,9 +12,7 @@ from rmutils.book.chapters import interactive
 from rmutils.book.chapters.masking_sweep.experiment import count_at
 from rmutils.book.chapters.masking_sweep.plots import masking_sweep
 from rmutils.book.chapters.preliminaries.experiment import answer_case, trace
-from rmutils.book.figures import use_style
 from rmutils.book.figures.report import number
-from rmutils.book.figures.style import INK, to_svg
 from rmutils.corpora.niah import NiahBuilder, load_haystacks, load_needles
 from rmutils.heads.scores import HeadScores
 
@@ -113,21 +111,3 @@ def test_sweep_has_every_point(scores, curves):
         below, above = map(float, said.split(" < τ ≤ "))
         assert count_at(scores, (below + above) / 2) == count
     assert (data["taus"][0], data["taus"][3]) == (f"τ > {scores.mean.max():.3g}", "τ ≤ 0")
-
-
-def test_sweep_knows_where_its_counts_are_on_the_picture(scores, curves):
-    """The dotted lines of the SVG itself stand where the view is told, as high as it is told."""
-    use_style()
-    figure = masking_sweep(curves, {0.05: 4, 0.1: 2})
-    data = data_of(interactive.masking_sweep(figure, curves, scores))
-    picture = to_svg(figure)
-    width, height = map(float, re.search(r'viewBox="0 0 (\S+) (\S+)"', picture).groups())
-    lines = re.findall(r'd="M (\S+) (\S+) \nL (\S+) (\S+) \n" clip-path="[^"]*" style="fill: none; '
-                       rf'stroke-dasharray: [^;]*; stroke-dashoffset: 0; stroke: {INK.lower()}',
-                       picture)
-    x, low, _, high = np.array(lines, dtype=float).T
-    assert len(lines) == 4
-    assert sorted({*x.round(1)}) == pytest.approx(
-        [width * data["across"][i] for i in (1, 2)], abs=0.5)
-    assert high.min() / height == pytest.approx(data["top"], abs=0.01)
-    assert 1 - low.max() / height == pytest.approx(data["bottom"], abs=0.01)

@@ -5,7 +5,7 @@ import numpy as np
 import pandas as pd
 
 from rmutils.book.experiments.masked_needles import ANYWHERE, COPY, MATCHED, TOP, WHOLE
-from rmutils.book.figures.real_figures import needles_by, needles_left_figure
+from rmutils.book.figures.real_figures import needles_left_figure
 from rmutils.book.figures.style import drawn_data
 
 
@@ -27,17 +27,3 @@ def test_needles_left_against_the_share_of_heads():
     assert [*top["y"]] == [80, 20] * 2
     ends = data[(data["mark"] == "span") & (data["series"] == "others of the same layers")]
     np.testing.assert_allclose(ends[["y", "y to"]], [[60, 80]] * 2)
-
-
-def test_rows_are_scores_or_sets():
-    both = pd.concat([shares("m"), shares("m", "dla").query("policy != 'whole'")])
-    data = drawn_data(needles_by(both[both["count"] != 1], "score", {
-        "dla": "by dla", COPY: "by c"}))
-    points = data[data["mark"].isin(["point", "line"])]
-    assert points.groupby("series")["x"].apply(list).to_dict() == {
-        "whole model": [90, 90], "without the top heads": [20, 20],
-        "without others of their layers": [70, 70]}
-    assert {*points["y name"]} == {"by dla", "by c"}
-    sets = pd.concat([shares("m"), shares("m", needle_set="other")]).query("count != 1")
-    data = drawn_data(needles_by(sets, "set", {"other": "another"}))
-    assert (data["series"] == "whole model").sum() == 2  # a dot and its interval

@@ -7,16 +7,7 @@ import pandas as pd
 import pytest
 from IPython.core.formatters import DisplayFormatter
 
-from rmutils.book.figures.report import (
-    comparisons,
-    number,
-    quote,
-    say,
-    show_case,
-    side_by_side,
-    table,
-    what_we_found,
-)
+from rmutils.book.figures import report
 from rmutils.book.figures.training_figures import verdict_strip
 from rmutils.book.verdicts import VERDICTS
 from rmutils.corpora.niah import Needle, NiahCase
@@ -50,25 +41,25 @@ def test_case_is_shown_whole_and_marked():
     needle = Needle(f"The word is {EVIL} today.", "?", EVIL)
     prompt = f"<|im_start|>user\n<book>{EVIL} First. {needle.needle} Last.</book>"
     case = NiahCase("i", 0, 9, 0.5, "part1", prompt, (), (0, 1), (0, 1), (0, 1), needle)
-    page = Reader(show_case(case))
+    page = Reader(report.show_case(case))
     assert page.tags == ["div", "mark", "u"]
     assert (page.text["div"], page.text["mark"], page.text["u"]) == (prompt, needle.needle, EVIL)
 
 
 def test_table_and_quotation_are_escaped():
-    page = Reader(table(pd.DataFrame({EVIL: [EVIL, None], "n": [1 / 3, 2e-5]}), EVIL))
+    page = Reader(report.table(pd.DataFrame({EVIL: [EVIL, None], "n": [1 / 3, 2e-5]}), EVIL))
     assert not {"script", "b"} & {*page.tags}
     assert page.text["p"] == page.text["th"].removesuffix("n").strip() == EVIL
     for shown in (EVIL, "0.333", "2e-05", "–"):
         assert shown in page.text["td"]
-    page = Reader(quote(EVIL))
+    page = Reader(report.quote(EVIL))
     assert (page.tags, page.text["blockquote"]) == (["blockquote"], EVIL)
 
 
 def test_table_carries_its_data_as_csv():
     """All digits of what is shown with three; and no formula, whoever wrote the text."""
     frame = pd.DataFrame({"n": [1 / 3, -2.0], "text": ["=HYPERLINK(1)", EVIL], "by": ["b", "a"]})
-    data, metadata = DisplayFormatter().format(table(frame, "c", by="by"))
+    data, metadata = DisplayFormatter().format(report.table(frame, "c", by="by"))
     assert "text/html" in data
     read = pd.read_csv(io.StringIO(metadata["rmutils"]["csv"]))
     assert read.to_numpy().tolist() == [[1 / 3, "'=HYPERLINK(1)", "b"], [-2.0, EVIL, "a"]]
@@ -77,25 +68,25 @@ def test_table_carries_its_data_as_csv():
 @pytest.mark.parametrize("rows, folded, said", [
     (12, False, None), (13, False, "Show the table, 13 rows"), (1, True, "Show the table, 1 row")])
 def test_a_long_table_is_folded_below_its_caption(rows, folded, said):
-    page = Reader(table(pd.DataFrame({"n": range(rows)}), EVIL, folded=folded))
+    page = Reader(report.table(pd.DataFrame({"n": range(rows)}), EVIL, folded=folded))
     assert page.tags.count("td") == rows and page.text["p"] == EVIL
     assert page.text.get("summary") == said and ("details" in page.tags) == bool(said)
 
 
 def test_the_box_of_findings_has_few_and_no_markup_of_others():
-    page = Reader(what_we_found("Does *it* help?", f"**Yes**: 3 [1, 5]. {EVIL}"))
+    page = Reader(report.what_we_found("Does *it* help?", f"**Yes**: 3 [1, 5]. {EVIL}"))
     assert not {"script", "b"} & {*page.tags} and page.tags[0] == "section"
     assert page.text["p"] == "Does it help?What we found" and page.text["em"] == "it"
     assert page.text["li"] == f"Yes: 3 [1, 5]. {EVIL}"
     for findings in ((), ("a",) * 4):
         with pytest.raises(ValueError, match=f"{len(findings)} findings"):
-            what_we_found("Why?", *findings)
+            report.what_we_found("Why?", *findings)
 
 
 def test_side_by_side_shows_each_text_whole_and_marks_what_differs():
     first = f"Alvin Erbeck lives\n in {EVIL} now."
     same, other, cut = first, f"Alvin Erbek lives\n in {EVIL} again, {EVIL}", "Alvin lives now."
-    page = side_by_side({"whole": first, "same": same, EVIL: other, "cut": cut}, EVIL)
+    page = report.side_by_side({"whole": first, "same": same, EVIL: other, "cut": cut}, EVIL)
     read = Reader(page)
     assert not {"script", "b"} & {*read.tags} and page.data.count("<div><strong>") == 4
     assert read.text["p"] == EVIL + first + same + other + cut
@@ -122,13 +113,13 @@ def test_side_by_side_shows_each_text_whole_and_marks_what_differs():
     ((0.12345,), "0.123"),
 ])
 def test_digits_follow_the_interval(values, shown):
-    assert number(*values) == shown.replace(", ", ",\u00a0")
+    assert report.number(*values) == shown.replace(", ", ",\u00a0")
 
 
 @pytest.mark.parametrize("thousandths", [5, 15, 125, 235, 245, 285, 395, 575])
 def test_a_share_and_the_same_in_percent_are_rounded_alike(thousandths):
     """As a float, 0.235 is a little less, and was shown as 0.23 beside 24 %."""
-    share, percent = (number(thousandths / scale, -110 / scale, 608 / scale)
+    share, percent = (report.number(thousandths / scale, -110 / scale, 608 / scale)
                       for scale in (1000, 10))
     assert round(100 * float(share.split(" ")[0])) == int(percent.split(" ")[0])
 
@@ -139,21 +130,21 @@ def test_comparisons_keep_the_printed_digits_and_escape_text():
         "place_a": ["en Table 2", "en"], "value_b": [48.68, "C"], "place_b": ["en Table 1", "ja"],
         "difference": [0.0014285, float("nan")], "tolerance": [0.01, 0.0],
     })
-    shown = comparisons(findings, "a < b").data
+    shown = report.comparisons(findings, "a < b").data
     for part in ("48.6814<small>English edition, Table 2</small>",
                  "48.68<small>English edition, Table 1</small>",
                  "0.0014<small>rounding: below 0.01</small>", "–<small>rounding: none</small>",
                  "&lt;b&gt;cell&lt;/b&gt;", "A &amp; B<small>", "a &lt; b"):
         assert part in shown
     assert "<b>cell" not in shown
-    assert "<td>0<small>" in comparisons(
+    assert "<td>0<small>" in report.comparisons(
         findings.assign(difference=-0.00001).head(1), "rounds to zero").data
 
 
 def test_an_empty_sentence_shows_nothing():
     """A notebook shows an empty `Markdown` as `<IPython.core.display.Markdown object>`."""
-    assert say("") is None
-    assert DisplayFormatter().format(say("3 heads."))[0]["text/markdown"] == "3 heads."
+    assert report.say("") is None
+    assert DisplayFormatter().format(report.say("3 heads."))[0]["text/markdown"] == "3 heads."
 
 
 def test_each_claim_has_a_cell_and_each_verdict_a_sign():

@@ -3,7 +3,6 @@
 import io
 import json
 import random
-import warnings
 
 import numpy as np
 import pandas as pd
@@ -242,18 +241,6 @@ def test_plot_shows_every_head_and_outlines_those_chosen(scores):
     assert scores.plot(axes=whole.subfigures().subplots()) is whole
     made.plot().savefig(drawn := io.StringIO(), format="svg")
     assert "<image" not in drawn.getvalue(), "a picture of pixels, which blurs in print"
-
-
-def test_json_comes_back(scores, tmp_path):
-    """The published format, value for value."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        scores.to_wu_json(tmp_path / "heads.json")
-    record = json.loads((tmp_path / "heads.json").read_text())
-    assert record["1-2"] == [1.0, 0.5, 0.9] and len(record) == 6
-    again = HeadScores.from_wu_json(tmp_path / "heads.json", shape=(2, 3))
-    np.testing.assert_array_equal(again.runs, scores.runs)
-    assert again.model == "heads" and again.clusters is None
 
 
 GOOD = {"0-0": [0.1, 0.2], "0-1": [0.3, 0], "1-0": [1, 1], "1-1": [0, 0]}

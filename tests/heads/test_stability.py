@@ -22,12 +22,6 @@ def test_all_needles_agree_with_themselves():
     assert 0.3 < table["overlap"][0] < 1 and 0.5 < table["spearman"][0] < 1
 
 
-def test_runs_alike_need_one_needle():
-    alike = HeadScores(np.repeat(TRUE[None], 60, 0), "m", NEEDLES)
-    one = ranking_stability(alike, [1], top_k=5, draws=5).iloc[0]
-    assert one["overlap"] == one["spearman"] == 1
-
-
 def test_whole_needles_are_drawn():
     """One needle knows the heads, nine know nothing: a draw of one finds all of them or few."""
     runs = np.zeros((60, 5, 8))

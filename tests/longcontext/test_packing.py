@@ -67,11 +67,6 @@ def test_by_hand():
     assert split.instance.tolist() == [0, 0, 1, 1, 2, 3, 3] and split.padding == 3
 
 
-def test_only_documents_longer_than_an_instance_are_cut():
-    assert best_fit(LENGTHS, CAPACITY).cut == 3  # 1200, 1900, 601
-    assert concatenate_and_split(LENGTHS, CAPACITY).cut > 50
-
-
 def test_many_documents():
     """Memory grows with the documents, not faster."""
     lengths = np.minimum(RNG.lognormal(7.5, 1.3, 20_000).astype(int) + 1, 300_000)

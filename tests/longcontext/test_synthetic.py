@@ -75,12 +75,6 @@ def test_sections_keep_every_sentence_in_its_order():
     assert len(exact) > 10 and max(exact) <= 300
 
 
-def test_long_sections_have_something_to_count():
-    world = Chronicle("long", "train")
-    section, = sections(world, padding(world, 30_000, words), words)
-    assert min(common_words(paragraphs(section), NOUNS).values()) > 10
-
-
 @pytest.mark.parametrize("form", FORMATS)
 def test_every_form_retells_all_that_is_said(form):
     world, text = written(7)
@@ -119,8 +113,3 @@ def test_eight_snippets_at_most():
     assert len(told) > SNIPPETS == len(found)
     places = [told.index(one.told) for one in found]
     assert places == sorted(places) and len({*places}) == SNIPPETS
-
-
-def test_nothing_to_bring_together():
-    world = Chronicle("single", "train")
-    assert rex(world, world.tell(world.new_fact(reuse=0)), NAMES) is None

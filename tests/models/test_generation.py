@@ -66,14 +66,6 @@ def test_greedy_answers_are_those_of_slow_reading(lm, prompts):
 
 
 @two_families
-def test_lists_and_tuples_of_tokens_go_together(lm, prompts):
-    alike = [[*prompts[2][:60], *prompt] for prompt in prompts[:4]]
-    options = {"max_new_tokens": 5, "stop_ids": ()}
-    mixed = [tuple(prompt) if i % 2 else prompt for i, prompt in enumerate(alike)]
-    assert generate(lm, mixed, **options) == generate(lm, alike, **options)
-
-
-@two_families
 @pytest.mark.parametrize(("temperature", "top_p"), [(0.6, 1.0), (1.5, 0.5)])
 def test_sampled_answers_depend_on_prompt_and_seed_only(lm, prompts, temperature, top_p):
     lm.model.double()  # in float32 one number in some thousands falls between two roundings
@@ -117,7 +109,3 @@ def test_longer_than_the_room_that_is_made_at_once(llama):
 def test_no_token_at_all_is_refused(llama):
     with pytest.raises(UserError, match="max_new_tokens is 0"):
         generate(llama, [[1, 2]], max_new_tokens=0)
-
-
-def test_nothing_to_answer(llama):
-    assert generate(llama, [], max_new_tokens=5) == []

@@ -35,32 +35,8 @@ from rmutils.book.chapters.main_tables.task_effects import (
 )
 from rmutils.book.chapters.masking_sweep import findings as masking_sweep
 from rmutils.book.chapters.masking_sweep.experiment import Sweep
-from rmutils.book.chapters.masking_sweep.findings import (
-    answers_left,
-    answers_lost,
-    answers_lost_at_tau,
-    needles_lost_beyond_others,
-    needles_lost_beyond_same_layers,
-    needles_lost_by_more_heads,
-    repetition_added_at_most,
-    repetition_added_at_tau,
-)
 from rmutils.book.chapters.score_distribution import findings as sparsity_effects
-from rmutils.book.chapters.score_distribution.findings import (
-    published_scores_held_by_top_tenth,
-    published_share_of_heads,
-    retrieval_heads_from_few_needles,
-    scores_held_by_top_tenth,
-    share_of_retrieval_heads,
-)
-from rmutils.book.chapters.training_effect.findings import (
-    mean_score_change,
-    needles_found_change,
-    retrieval_heads_change,
-    retrieval_heads_change_beyond,
-    retrieval_heads_change_beyond_others,
-    selective_change,
-)
+from rmutils.book.chapters.training_effect import findings
 from rmutils.book.claims.claim_list import MEASURED, load_claims
 from rmutils.book.experiments import planned_runs as planned
 from rmutils.book.experiments.planned_runs import planned_runs, trainings
@@ -92,14 +68,14 @@ def detection(monkeypatch):
 
 
 def test_heads(detection):
-    assert share_of_retrieval_heads("tiny-llama").value == 8 / 256  # tau is 0.1
-    both = share_of_retrieval_heads("tiny-qwen3")  # of half the needles 0.03
+    assert sparsity_effects.share_of_retrieval_heads("tiny-llama").value == 8 / 256  # tau is 0.1
+    both = sparsity_effects.share_of_retrieval_heads("tiny-qwen3")  # of half the needles 0.03
     assert (both.value, both.low, both.high) == (8 / 256, 8 / 256, 16 / 256)
     top = 8 * 0.2 + 8 * 0.03 + 10 * 0.01
-    held = scores_held_by_top_tenth("m")  # 26 of 256
+    held = sparsity_effects.scores_held_by_top_tenth("m")  # 26 of 256
     assert held.value == pytest.approx(top / (8 * 0.2 + 8 * 0.03 + 240 * 0.01))
     assert held.low < held.value < held.high and held.artifacts == ("stored-1",)
-    few = retrieval_heads_from_few_needles("m")
+    few = sparsity_effects.retrieval_heads_from_few_needles("m")
     assert (few.value, few.low, few.high) == (1, 1, 1)  # three needles always show the same eight
     assert few.note == "over all 4 choices; the worst finds 100%"
 
@@ -130,17 +106,17 @@ def swept(monkeypatch, detection):
 
 def test_masking(swept):
     """Eight heads reach 0.1. 40 of 1,024 are 10 of 256: the nearest number is 8."""
-    beyond = needles_lost_beyond_others("m")
+    beyond = masking_sweep.needles_lost_beyond_others("m")
     assert beyond.value == pytest.approx(0.9 - 0.3) and 0 < beyond.low < 0.6 < beyond.high <= 1
-    assert answers_lost_at_tau("m", "haystack").value == pytest.approx(0.7)
-    assert answers_lost("m", "haystack", 40).value == pytest.approx(0.7)
-    assert answers_lost("m", "haystack", 250).value == 1
-    assert answers_left("m", "haystack", 16).value == pytest.approx(0.8)
-    assert needles_lost_by_more_heads("m", 40).value == pytest.approx(0.8 - 0.3)
-    all_lost = answers_left("m", "tasks", 40)  # of two: no rule of three
+    assert masking_sweep.answers_lost_at_tau("m", "haystack").value == pytest.approx(0.7)
+    assert masking_sweep.answers_lost("m", "haystack", 40).value == pytest.approx(0.7)
+    assert masking_sweep.answers_lost("m", "haystack", 250).value == 1
+    assert masking_sweep.answers_left("m", "haystack", 16).value == pytest.approx(0.8)
+    assert masking_sweep.needles_lost_by_more_heads("m", 40).value == pytest.approx(0.8 - 0.3)
+    all_lost = masking_sweep.answers_left("m", "tasks", 40)  # of two: no rule of three
     assert (all_lost.value, all_lost.low, all_lost.high) == (0, 0, 1)
-    assert repetition_added_at_most("m").value == pytest.approx(0.3)
-    near = repetition_added_at_tau("m")  # at 4, 8 and 64
+    assert masking_sweep.repetition_added_at_most("m").value == pytest.approx(0.3)
+    near = masking_sweep.repetition_added_at_tau("m")  # at 4, 8 and 64
     assert near.value == pytest.approx((0 + 0 + 0.3) / 3) and near.low < 0 < 0.3 < near.high
     assert (beyond.clusters, near.clusters, all_lost.clusters) == (10, 5, 2)
     assert not beyond.blocked  # the whole model finds all needles, so it can lose them
@@ -158,7 +134,7 @@ def test_masking_beside_others_of_the_same_layers(monkeypatch, swept):
     scores = masking_sweep.scored("m", compute="never")[0]
     monkeypatch.setattr(masking_sweep, "shown_sweep", lambda model: (
         both, scores, [ARTIFACT, SimpleNamespace(name="stored-2")]))
-    found = needles_lost_beyond_same_layers("smollm2-135m")
+    found = masking_sweep.needles_lost_beyond_same_layers("smollm2-135m")
     assert found.value == pytest.approx(0.6 - 0.3) and found.low < 0.3 < found.high
     assert found.artifacts == ("stored-1", "stored-2")
     assert found.note.startswith("8 of the 8 others come from another layer")
@@ -242,7 +218,7 @@ def runs(monkeypatch, cleared):
 
 
 def test_training(runs):
-    change = retrieval_heads_change("m")
+    change = findings.retrieval_heads_change("m")
     # Two trainings, 0.1 and 0.3; one of them twice lies 0.1 away. Student's t for the normal's
     # quantile, from printed tables, and the bias of a standard deviation.
     away = 0.1 * np.sqrt(2) * 12.7062 / 1.95996
@@ -250,14 +226,14 @@ def test_training(runs):
         (0.2 - away, 1), rel=1e-4)  # no change of a share exceeds 1
     assert change.artifacts == ("retmask-0", "retmask-1")
     assert (change.clusters, change.note, change.blind) == (4, "2 seeds", "")
-    assert retrieval_heads_change("m", "non-retrieval-mask").value == pytest.approx(
+    assert findings.retrieval_heads_change("m", "non-retrieval-mask").value == pytest.approx(
         0.05)
-    assert retrieval_heads_change_beyond_others("m").value == pytest.approx(0.18)
-    assert mean_score_change("m").value == pytest.approx(0.11 / 0.4)
-    assert selective_change("m").value == pytest.approx(0.2 / 0.3 - 0.02 / 0.9)
-    beyond = retrieval_heads_change_beyond("m", "non-retrieval-mask")
+    assert findings.retrieval_heads_change_beyond_others("m").value == pytest.approx(0.18)
+    assert findings.mean_score_change("m").value == pytest.approx(0.11 / 0.4)
+    assert findings.selective_change("m").value == pytest.approx(0.2 / 0.3 - 0.02 / 0.9)
+    beyond = findings.retrieval_heads_change_beyond("m", "non-retrieval-mask")
     assert beyond.value == pytest.approx(0.15) and len(beyond.artifacts) == 4
-    assert needles_found_change("m").value == pytest.approx(-1 / 8)
+    assert findings.needles_found_change("m").value == pytest.approx(-1 / 8)
     with pytest.raises(NotStored, match=r"2 of the 2 runs of sft .*`rmutils retmask \('sft', 0\)`"):
         trainings("m", "sft")
 
@@ -542,12 +518,12 @@ def test_general_abilities(monkeypatch):
 def test_published_scores():
     """Counted by hand in the files: 33 of 1,024 heads at 0.1 or above with all copies, and 35 if
     each of the 59 distinct runs counts once."""
-    found = published_share_of_heads("Llama-3.1-8B-Instruct")
+    found = sparsity_effects.published_share_of_heads("Llama-3.1-8B-Instruct")
     assert (found.value, found.clusters) == (35 / 1024, 59)
     assert found.low < 33 / 1024 < found.value < found.high
     assert "283 of the 342 published runs equal another one" in found.note and "3.2%" in found.note
-    assert "5 independent" in published_share_of_heads("Olmo-3-7B-Think").blocked
-    held = published_scores_held_by_top_tenth("Olmo-3-7B-Think")
+    assert "5 independent" in sparsity_effects.published_share_of_heads("Olmo-3-7B-Think").blocked
+    held = sparsity_effects.published_scores_held_by_top_tenth("Olmo-3-7B-Think")
     assert 0.5 < held.value < 1
 
 

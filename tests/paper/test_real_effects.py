@@ -8,23 +8,12 @@ import pytest
 
 from rmutils.book.chapters.general_abilities import general_change
 from rmutils.book.chapters.main_tables import task_effects
-from rmutils.book.chapters.main_tables.task_effects import (
-    gain,
-    gain_at,
-    gain_at_longest,
-    lead,
-    score_lost_beyond_same_layers,
-)
 from rmutils.book.chapters.masking_sweep import findings as masking_sweep
 from rmutils.book.chapters.masking_sweep.findings import (
     needles_lost_beyond_others,
     needles_lost_beyond_same_layers,
 )
-from rmutils.book.chapters.score_distribution.findings import (
-    retrieval_heads_from_few_needles,
-    scores_held_by_top_tenth,
-    share_of_retrieval_heads,
-)
+from rmutils.book.chapters.score_distribution import findings
 from rmutils.book.chapters.training_effect import real_training
 from rmutils.book.chapters.training_effect.findings import retrieval_heads_change_beyond
 from rmutils.book.chapters.training_effect.real_training import RealTraining
@@ -91,12 +80,12 @@ def masked(monkeypatch, detection):
 
 
 def test_heads_are_those_of_the_plan(detection):
-    share = share_of_retrieval_heads(MODEL)
+    share = findings.share_of_retrieval_heads(MODEL)
     assert share.value == 2 / 20 and share.artifacts == ("detect-1",)
     assert detection == [(MODEL, (512, 1024, 2048), "facts-literal", "never")]
-    held = scores_held_by_top_tenth(MODEL)  # two of 20
+    held = findings.scores_held_by_top_tenth(MODEL)  # two of 20
     assert held.value == pytest.approx(0.7 / (0.78 + 17 * 0.01))
-    few = retrieval_heads_from_few_needles(MODEL)
+    few = findings.retrieval_heads_from_few_needles(MODEL)
     assert few.value == 1 and few.note.startswith("over all 4 choices")
 
 
@@ -134,7 +123,7 @@ def test_score_lost(monkeypatch):
                      CONTROL: questions([50] * 8, [20] * 8)}, "dataset",
                     [SimpleNamespace(name="evaluation-1")])
     monkeypatch.setattr(task_effects, "tasks_by_state", lambda model: states)
-    found = score_lost_beyond_same_layers(MODEL)
+    found = task_effects.score_lost_beyond_same_layers(MODEL)
     assert (found.value, found.clusters, found.blocked) == (20, 16, "")
     assert found.note == "set 0, set 1, at 2,048 tokens"
 
@@ -157,11 +146,11 @@ def training(monkeypatch):
 
 
 def test_changes_by_training(training):
-    change = gain(LARGER)
+    change = task_effects.gain(LARGER)
     assert change.value == pytest.approx((10 + 20) / 2 / 2) and change.clusters == 16
     assert change.note == "set 0, set 1, at 2,048 tokens; 2 seeds, interval over questions"
-    assert gain_at_longest(LARGER).value == change.value
-    assert lead(LARGER, MATCHED_MASK).value == pytest.approx(7.5)
+    assert task_effects.gain_at_longest(LARGER).value == change.value
+    assert task_effects.lead(LARGER, MATCHED_MASK).value == pytest.approx(7.5)
     beyond = retrieval_heads_change_beyond(LARGER, MATCHED_MASK)
     planned = training.scores().set_index(["against", "seed"]).loc[(MATCHED_MASK, "both"), "value"]
     assert beyond.value == planned and beyond.low > 0.1 and beyond.clusters == 4
@@ -169,9 +158,9 @@ def test_changes_by_training(training):
 
 def test_what_was_not_planned_is_refused(training):
     with pytest.raises(UserError, match="sft"):
-        lead(LARGER, "sft")
+        task_effects.lead(LARGER, "sft")
     with pytest.raises(UserError, match="2,048 tokens, not at 512"):
-        gain_at(LARGER, 512)
+        task_effects.gain_at(LARGER, 512)
 
 
 def test_abilities_that_could_have_moved(training):
@@ -192,7 +181,7 @@ def test_abilities_that_could_have_moved(training):
 
 def test_missing_runs_are_named(training):
     training.runs.pop((RETMASK, 2))
-    for ask in (gain, general_change,
+    for ask in (task_effects.gain, general_change,
                 lambda model: retrieval_heads_change_beyond(model, MATCHED_MASK)):
         with pytest.raises(NotStored, match="`rmutils first`"):
             ask(LARGER)
