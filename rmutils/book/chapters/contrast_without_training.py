@@ -29,11 +29,11 @@ from rmutils.pipeline.retmask import run_retmask
 from rmutils.stats import DIFFERENCE, LEVEL, SHARE, compare, contrast, holm, interval
 
 BASE, DECORE, RANDOM, RETMASK, BOTH = "base", "decore", "decore-random", "retmask", "both"
-SHORT = {BASE: "base", DECORE: "DeCoRe", RANDOM: "DeCoRe, other heads", RETMASK: "RetMask",
-         BOTH: "RetMask and DeCoRe"}
+SHORT = {BASE: "unchanged model", DECORE: "DeCoRe", RANDOM: "DeCoRe, other heads",
+         RETMASK: "RetMask", BOTH: "RetMask and DeCoRe"}
 """Arms as figures name them."""
-COMPARED = ((RETMASK, DECORE), (DECORE, BASE), (DECORE, RANDOM), (RETMASK, BASE), (BOTH, DECORE))
-"""Arms and what each is compared with; the first pair is the primary outcome."""
+COMPARED = ((RETMASK, BASE), (DECORE, BASE), (RETMASK, DECORE), (DECORE, RANDOM), (BOTH, DECORE))
+"""Arms and what each is compared with; the third pair is the primary outcome."""
 
 
 class ContrastConfig(Config):

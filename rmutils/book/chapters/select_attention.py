@@ -30,8 +30,8 @@ from rmutils.core.experiment import load_plan
 from rmutils.core.results import Tables
 from rmutils.stats import DIFFERENCE, contrast
 
-RECALL, QUALITY, AGREE = "fig-select-recall", "fig-select-quality", "fig-select-agree"
-COSTS, GPU, WITH_SHARE = "fig-select-costs", "fig-select-gpu", "fig-select-and-share"
+RECALL, QUALITY, AGREE = "fig-select-recall", "select-answers", "fig-select-agree"
+COSTS, GPU, WITH_SHARE = "fig-select-costs", "fig-select-gpu", "select-with-sharing"
 MOST = 0.97  # the largest p that the plan's rule asks for
 LARGE, FILTER = "smollm2-135m", 14  # the real model, and its filter layer
 

@@ -228,8 +228,8 @@ def sample_times(found: Benchmark) -> pd.DataFrame:
 
 
 GRID, LONGEST, SAMPLE, STEPS = (
-    "the paper's grid", "one case of the longest text", "a sample, in processor seconds",
-    "other steps")
+    "the paper's 600 prompts", "one of the longest prompts", "short prompts, processor time",
+    "other steps of RetMask")
 """What is timed."""
 
 

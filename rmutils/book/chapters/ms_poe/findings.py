@@ -19,7 +19,7 @@ from rmutils.core.errors import require
 from rmutils.core.experiment import load_plan
 from rmutils.core.results import Tables
 
-STRAINED, CAUSES, PRICE = "fig-ms-poe-strained", "fig-ms-poe-causes", "fig-ms-poe-price"
+STRAINED, CAUSES, PRICE = "fig-ms-poe-strained", "ms-poe-causes", "fig-ms-poe-price"
 REAL = "fig-ms-poe-real"
 LARGE = "smollm2-135m"
 LARGE_MANY, LARGE_ONE = "1 to 2", "all 1.5"
@@ -62,15 +62,6 @@ def middle_gain(model: str, variant: str = MANY) -> Measured:
 def many_lead(model: str, base: str = ONE) -> Measured:
     """Needles found in the middle under many ratios, minus under one, or in the reversed order."""
     return _middle("", _length(), model, MANY, base)
-
-
-@declare("new-distances-gain", unit="points", place=CAUSES, otherwise=(
-    "In texts of twice the trained length, {model} finds {value} points more needles in the middle "
-    "{ci} under {variant}: {verdict}."))
-def new_distances_gain(model: str, variant: str) -> Measured:
-    """Needles found in the middle by model B beyond its length under a variant, minus plain."""
-    causes = load_plan("ms_poe").content["causes"]
-    return _middle("B", causes["lengths"]["beyond"], model, variant)
 
 
 @declare("two-causes", unit="points", place=CAUSES, otherwise=(

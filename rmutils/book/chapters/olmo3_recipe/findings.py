@@ -14,7 +14,7 @@ from rmutils.core.errors import require
 from rmutils.longcontext.extension import ExtensionConfig
 
 MODEL, FULL, ALL = "tiny-olmo3", "YaRN, full layers", "YaRN, all layers"
-FOUND, AGAINST, BUDGET = "fig-extended", "fig-against-yarn", "fig-budget"
+FOUND, BUDGET = "fig-extended", "fig-budget"
 LOSS, PARTS = "fig-loss-by-position", "fig-recipe-parts"
 
 
@@ -41,7 +41,7 @@ def facts_found(method: str, model: str = MODEL,
     return _measured(found[found["method"] == method], name, 100, method=method)
 
 
-@declare("facts-beside-yarn", unit="points", place=AGAINST, otherwise=(
+@declare("facts-beside-yarn", unit="points", place=FOUND, otherwise=(
     "With {method}, {value} points more facts {ci} are found in the longest texts than with YaRN "
     "on full layers: {verdict}."))
 def facts_beside_yarn(method: str, model: str = MODEL,

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
-import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import NullLocator
+from matplotlib.ticker import NullLocator, PercentFormatter
 
 from rmutils.book.figures import style
 from rmutils.book.figures.style import BLUE, GREEN, GREY, INK, ORANGE, PURPLE, RED, WIDTH, new_axes
@@ -18,7 +17,6 @@ COLOURS = {"YaRN, full layers": RED, "YaRN, all layers": ORANGE, "YaRN": RED,
            "no extension": GREY, "as trained": GREY, "CWE alone": ORANGE, "no questions": PURPLE,
            "concatenated and cut": BLUE, "no masks": GREEN}
 """By method, or by what is left out of the recipe."""
-POINTS = 500  # lengths at which a curve is drawn, however many documents there are
 
 
 def wavelengths(models: Mapping[str, tuple[pd.DataFrame, int, int]]) -> Figure:
@@ -46,25 +44,6 @@ def wavelengths(models: Mapping[str, tuple[pd.DataFrame, int, int]]) -> Figure:
     grid[1, 0].set_ylabel("longer by")
     figure.legend(*grid[0, 0].get_legend_handles_labels(), ncols=3, fontsize=9,
                   loc="outside upper center")
-    return figure
-
-
-def piece_lengths(ways: Mapping[str, Sequence[int]], capacity: int) -> Figure:
-    """Share of all tokens that lie in pieces of at least so many tokens."""
-    figure, axes = new_axes(size=(WIDTH, 3.0))
-    left, right = max(capacity / 1000, 1), capacity * 6
-    grid = np.geomspace(left, right, POINTS)
-    for (label, lengths), colour in zip(ways.items(), (GREY, BLUE, ORANGE), strict=False):
-        pieces = np.sort(np.asarray(lengths))
-        shorter = np.concatenate([[0], pieces.cumsum()]) / pieces.sum()
-        axes.plot(grid, 1 - shorter[np.searchsorted(pieces, grid)], color=colour, label=label,
-                  lw=1.6)
-    axes.axvline(capacity, color=INK, lw=0.8, ls=":")
-    axes.annotate("an instance", (capacity, 1), xytext=(3, 0), textcoords="offset points",
-                  fontsize=9, va="top")
-    axes.set(xscale="log", xlim=(left, right), ylim=(0, 1.03),
-             xlabel="at least so many tokens in one piece", ylabel="share of all tokens")
-    axes.legend(loc="lower left", fontsize=9)
     return figure
 
 
@@ -105,30 +84,12 @@ def found_by_length(before: pd.DataFrame, after: pd.DataFrame, trained: int) -> 
         axes.set_xscale("log", base=2)
         axes.set_xticks(lengths, [f"{n:,}" for n in lengths], fontsize=9)
         axes.set(title=title, xlabel="length (tokens)", ylim=(-0.02, 1.04))
+        axes.yaxis.set_major_formatter(PercentFormatter(1, symbol=" %"))
+        axes.annotate("trained window", (trained, 0), xytext=(-4, 4), textcoords="offset points",
+                      rotation=90, ha="right", va="bottom", fontsize=9)
     panels[0].set_ylabel("facts found")
     figure.legend(*panels[0].get_legend_handles_labels(), ncols=3, fontsize=9,
                   loc="outside upper center")
-    return figure
-
-
-def against(table: pd.DataFrame, reference: str) -> Figure:
-    """Differences to a method by length, with intervals; left of 0, fewer facts are found."""
-    lengths = sorted(table["length"].unique())
-    methods = list(table["method"].unique())
-    figure, panels = new_axes(columns=len(lengths), size=(WIDTH, 0.9 + 0.3 * len(methods)),
-                              sharex=True, sharey=True, squeeze=False)
-    for axes, length in zip(panels[0], lengths, strict=True):
-        part = table[table["length"] == length].set_index("method").loc[methods]
-        for y, (method, row) in enumerate(part.iterrows()):
-            axes.hlines(y, row["low"], row["high"], color=COLOURS[method], lw=1.6)
-            axes.plot(row["value"], y, "o", ms=4.5, color=COLOURS[method])
-        axes.axvline(0, color=GREY, lw=0.8)
-        axes.locator_params(axis="x", nbins=2)
-        axes.tick_params(axis="x", labelsize=9)
-        axes.set_title(f"{length:,} tokens", fontsize=9)
-    panels[0, 0].set_yticks(range(len(methods)), methods)
-    panels[0, 0].set_ylim(len(methods) - 0.5, -0.5)
-    figure.supxlabel(f"facts found, minus those of {reference}", fontsize=10)
     return figure
 
 

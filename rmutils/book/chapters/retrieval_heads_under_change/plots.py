@@ -15,17 +15,15 @@ from rmutils.book.chapters.retrieval_heads_under_change.findings import (
     NO_ROOM,
     OPEN,
     RANKING,
-    TRAINING,
     YES,
 )
 from rmutils.book.figures.style import BLUE, GREY, INK, RED, WIDTH
 
-SIGNS = {YES: ("+", BLUE), NO: ("\N{MINUS SIGN}", RED), OPEN: ("?", GREY), NO_ROOM: ("", GREY)}
+SIGNS = {YES: ("✓", BLUE), NO: ("\N{MINUS SIGN}", RED), OPEN: ("?", GREY), NO_ROOM: ("", GREY)}
 """Sign and colour of a verdict."""
 HEADINGS = {
-    RANKING: "Does the ranking hold? Top heads that stay on top, percent",
-    MASKING: "Does masking still hurt? Needles lost beyond random heads, points",
-    TRAINING: "Does RetMask gain? Needles found, trained minus untrained, points",
+    RANKING: "Do the top heads stay on top? Percent that stay",
+    MASKING: "Does masking still hurt? More needles lost than with random heads (points)",
 }
 ENDS = ["value", "low", "high"]
 
@@ -60,7 +58,7 @@ def _cell(axes: Axes, x: int, y: int, row: pd.Series) -> None:
     axes.add_patch(Rectangle((x - 0.48, y - 0.46), 0.96, 0.92, facecolor=colour,
                              alpha=0.08 if row["verdict"] == NO_ROOM else 0.25, edgecolor="none"))
     value, low, high, smallest = (100 * row[name] for name in (*ENDS, "smallest"))
-    first, second = (("no room", "to show it") if row["verdict"] == NO_ROOM else
+    first, second = (("too few", "needles") if row["verdict"] == NO_ROOM else
                      (f"{sign}  {value:z.0f}",
                       f"seen from {smallest:.0f}" if row["verdict"] == OPEN
                       and row["question"] != RANKING else f"{low:z.0f} to {high:z.0f}"))

@@ -25,17 +25,24 @@ def short(tokens: float) -> str:
 def memory(curves: Mapping[str, pd.DataFrame], rooms: Mapping[str, float]) -> Figure:
     """Bytes of weights with keys and values by the length of a text, and what machines hold."""
     figure, axes = new_axes(size=(WIDTH, 3.8))
+    starts: list[float] = []
     for k, ((model, table), colour) in enumerate(zip(curves.items(), COLOURS, strict=False)):
-        axes.plot(table["tokens"], table["bytes"] / 1e9, color=colour, label=model, lw=1.6,
+        axes.plot(table["tokens"], table["bytes"] / 1e9, color=colour, lw=1.6,
                   ls="--" if k % 2 else "-")  # two may lie on each other
+        start = table["bytes"].iloc[0] / 1e9
+        low = any(0.8 < start / other < 1.25 for other in starts)  # on the line of another
+        starts.append(start)
+        axes.annotate(model, (table["tokens"].iloc[0], start), xytext=(0, -5 if low else 5),
+                      textcoords="offset points", color=colour, va="top" if low else "bottom",
+                      fontsize=9)
     for label, size in rooms.items():
         axes.axhline(size / 1e9, color=INK, lw=0.8, ls=":")
         axes.annotate(label, (0.99, size / 1e9), xycoords=("axes fraction", "data"), ha="right",
                       xytext=(0, 2), textcoords="offset points", fontsize=9)
     _tokens(axes, next(iter(curves.values()))["tokens"])
-    axes.set(yscale="log", ylabel="GB")
+    axes.set(yscale="log", ylabel="memory (GB)")
     axes.yaxis.set_major_formatter("{x:,.0f}")
-    figure.legend(ncols=2, fontsize=9, loc="outside upper center")
+    axes.margins(y=0.1)
     return figure
 
 

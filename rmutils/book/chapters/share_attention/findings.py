@@ -58,7 +58,7 @@ def key_groups() -> dict[str, tuple[pd.DataFrame, Contrast]]:
     return found
 
 
-LEAD, PLACE, LAYERS = "fig-share-alike", "fig-share-arms", "fig-share-layers"
+LEAD, PLACE, LAYERS = "fig-share-alike", "fig-share-arms", "share-one-layer"
 COSTS, MAPS = "fig-share-costs", "fig-share-maps"
 LARGE = "smollm2-135m"
 LOW = 0.691  # the lower of the paper's two rates
