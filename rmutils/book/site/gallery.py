@@ -122,6 +122,11 @@ def title(notebook: NotebookNode | None) -> str | None:
     return next((text for cell in cells for _, text in headings(cell)), None)
 
 
+def heading(run: Run) -> str:
+    """What the page of a run is called."""
+    return f"{run.name}: {title(run.default) or run.notebook}"
+
+
 def headings(cell: NotebookNode) -> Iterator[tuple[int, str]]:
     """Level and text of the headings of a Markdown cell; not of what stands between fences."""
     if cell.cell_type != "markdown":
@@ -218,8 +223,7 @@ def write(root: Path, book: Path) -> None:
     toc = yaml.safe_load(contents.read_text(encoding="utf-8"))
     for entry in _entries(toc) if runs else []:
         if entry["file"] == PAGE:
-            entry["sections"] = [{"file": run.page, "title": f"{run.notebook}: {run.name}"}
-                                 for run in runs]
+            entry["sections"] = [{"file": run.page, "title": heading(run)} for run in runs]
     contents.write_text(yaml.safe_dump(toc, sort_keys=False), encoding="utf-8")
 
 
@@ -234,7 +238,7 @@ def _entries(node: Any) -> Iterator[dict]:
 
 def listing(runs: list[Run]) -> str:
     """A table of all runs, as MyST text."""
-    rows = [f'<td><a href="{run.page}.html">{run.notebook}: {run.name}</a></td>'
+    rows = [f'<td><a href="{run.page}.html">{html.escape(heading(run))}</a></td>'
             f"<td>{', '.join(f'{k} = {_shown(v)}' for k, v in run.changed.items()) or 'none'}</td>"
             f"<td>{_when(run)}</td>" for run in runs]
     table = _table("The runs of this book", ["run", "changed parameters", "made"], rows)
@@ -274,7 +278,7 @@ def page(run: Run) -> nbformat.NotebookNode:
 
 
 def _introduction(run: Run) -> Iterator[str]:
-    yield f"# {run.name}: {title(run.default) or run.notebook}"
+    yield f"# {heading(run)}"
     file = f"/{FOLDER}/executed/{run.notebook}/{run.name}.ipynb"
     whole = f"{{download}}`the executed notebook <{file}>`"
     if run.default is None:

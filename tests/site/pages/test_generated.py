@@ -25,7 +25,7 @@ def test_lists_hold_all_and_lead_to_it(pages):
     rows = [[cell.text for cell in row.select("td")] for row in page.select("div.body tr")]
     assert ["name", "None", "str | None", "of *what*"] in rows
     assert ["tau", "0.1", "float", "heads at or above | this score count"] in rows
-    assert text.count("One chapter") == 2  # headings, the second a link
+    assert text.count("One chapter") == 2  # a heading, and the line of a fold
     chapter = BeautifulSoup((pages / "chapters/05_one.html").read_text("utf-8"), "html.parser")
     pictures = page.select("div.body li img")
     assert len(pictures) == 3 and all((pages / i["src"]).is_file() for i in pictures)

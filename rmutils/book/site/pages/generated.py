@@ -63,34 +63,39 @@ TOUCHES = {
 """Consequences of each kind of disagreement; those about scores and sentences are computed."""
 
 
-def in_all(book: Path) -> str:
-    """A table of how many faults of how many kinds were injected, and how many did harm."""
-    rows = [row for run in _runs() for row in run["faults"]]
-    counts = [sum(row[name] for row in rows) for name in COUNTS]
-    return "\n".join(table(
-        ["kinds of faults", "tests", *COUNTS.values()],
-        [[len({row["kind"] for row in rows}), len({_test(row) for row in rows}),
-          *(f"{count:,}" for count in counts)]], "|--:|--:|--:|--:|--:|"))
+FAULT_WORDS = {
+    "../ in a name": "A name leads out of its folder",
+    "NaN in a score file": "A score is no number",
+    "archive": "A package is not what it should be", "clock set back": "The clock is set back",
+    "flipped byte": "A byte of a file changes", "foreign file": "A file from elsewhere is damaged",
+    "foreign text": "A text holds code for the page", "full disk": "The disk fills up",
+    "kill -9": "A process is killed", "out of memory": "Memory runs out",
+    "parameter": "A parameter makes no sense", "pickle or code in a model folder":
+    "A model brings code", "read-only cache": "A folder may only be read",
+    "server": "A server fails", "token in the environment": "A secret could leak",
+    "two at once": "Two processes do the same"}
+"""Kinds of faults as readers know them."""
 
 
 def faults(book: Path) -> str:
-    """A folded table of the faults of each kind, the most tried first; and how it was made."""
+    """A table of how often each kind of fault was tried, and folded, each of them with its test."""
     runs = _runs()
-    rows = sorted((row for run in runs for row in run["faults"]), key=lambda row: row["kind"])
-    kinds = [(kind, [*group]) for kind, group in groupby(rows, lambda row: row["kind"])]
-    parts = []
-    for kind, group in sorted(kinds, key=lambda item: -sum(r["tried"] for r in item[1])):
-        tried, kept, lost = (sum(row[name] for row in group) for name in COUNTS)
-        parts += folded(table(
-            [f"{literal(kind)}, and the test", *COUNTS.values()],
-            [[f"{literal(row['what'])}<br>`{_test(row)}`", *(f"{row[name]:,}" for name in COUNTS)]
-             for row in group], options=COUNTED | {"widths": "73 9 9 9"}), len(group),
-            f"{kind[0].upper() + kind[1:]}: {tried:,} tried, {kept:,} survived"
-            + f", {lost:,} DID HARM" * (lost > 0))
+    rows = sorted((row for run in runs for row in run["faults"]),
+                  key=lambda row: FAULT_WORDS[row["kind"]])
+    kinds = [(kind, [*group]) for kind, group in groupby(rows, lambda r: FAULT_WORDS[r["kind"]])]
+    counted = [[kind, *(sum(row[name] for row in group) for name in COUNTS)]
+               for kind, group in [*kinds, ("**all**", rows)]]
     made = [[f"`{run['command']}`", len(run["faults"]), *_made(run)] for run in runs]
-    return "\n".join([*parts, *folded(table(
-        ["command", "rows", *MADE], made, "|:--|--:|:--|:--|:--|"), len(made),
-        f"How this was made, in {len(made)} runs")])
+    return "\n".join([
+        *table(["fault", *COUNTS.values()],
+               [[kind, *(f"{count:,}" for count in counts)] for kind, *counts in counted],
+               options=COUNTED | {"widths": "64 12 12 12"}), "",
+        *folded(table(["fault, and the test", *COUNTS.values()], [
+            [f"{FAULT_WORDS[row['kind']]}: {literal(row['what'])}<br>`{_test(row)}`",
+             *(f"{row[name]:,}" for name in COUNTS)] for row in rows],
+            options=COUNTED | {"widths": "64 12 12 12"}), len(rows), "Each fault, and its test"),
+        *folded(table(["command", "rows", *MADE], made, "|:--|--:|:--|:--|:--|"), len(made),
+                f"How this was made, in {len(made)} runs")])
 
 
 def _runs() -> list[dict[str, Any]]:
@@ -152,14 +157,15 @@ def figures_and_tables(book: Path) -> str:
 
 
 def parameters(book: Path) -> str:
-    """A table of the parameters of each chapter: name, default, type, meaning."""
+    """A folded table of the parameters of each chapter: name, default, type, meaning."""
     parts = []
     for name, notebook in chapters(book):
         rows = [[*map(_code, (p.name, repr(p.default), p.annotation)), literal(p.comment)]
                 for p in read_parameters(book / "chapters" / f"{name}.ipynb").values()]
         if rows:
-            parts += [f"## [{title(notebook)}](chapters/{name}.ipynb)", "", *table(
-                ["name", "default", "type", "meaning"], rows, "|:--|:--|:--|:--|"), ""]
+            parts += folded([f"[To the chapter](chapters/{name}.ipynb)", "", *table(
+                ["name", "default", "type", "meaning"], rows, "|:--|:--|:--|:--|")],
+                len(rows), title(notebook).replace("`", ""))
     return "\n".join(parts)
 
 
@@ -332,7 +338,6 @@ WRITERS: dict[str, Callable[..., str]] = {
     "changes": changes,
     "points": points,
     "faults": faults,
-    "faults-in-all": in_all,
     "mutation": mutation,
     "walk": walk,
     "coverage": covered.coverage,
