@@ -8,7 +8,6 @@ import os
 import signal
 import sys
 import threading
-import time
 import zlib
 from collections import UserDict
 from collections.abc import Callable, Iterator
@@ -19,19 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    DownloadColumn,
-    MofNCompleteColumn,
-    Progress,
-    ProgressColumn,
-    Task,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
-from rich.text import Text
+from tqdm import tqdm
 
 from rmutils.core.config import DEVICE, digest
 from rmutils.core.errors import UserError
@@ -185,52 +172,12 @@ QUIET_SECONDS = 30
 @contextmanager
 def progress_bar(
     description: str, total: float, *, unit: str = "cases", done: float = 0
-) -> Iterator[Callable[[float], None]]:
+) -> Iterator[Callable[[float], object]]:
     """Show progress on stderr, a bar within a bar below it; yields a function that advances it."""
-    if sys.stderr.isatty():
-        with _display() as display:
-            task = display.add_task(description, total=total, unit=unit)
-            display.update(task, completed=done)
-            yield lambda amount: display.advance(task, amount)
-        return
-    started = last = time.monotonic()
-    now_done = 0.0
-
-    def advance(amount: float) -> None:
-        nonlocal last, now_done
-        now_done += amount
-        now = time.monotonic()
-        if now_done and now - last >= QUIET_SECONDS:
-            last = now
-            left = (total - done - now_done) * (now - started) / now_done
-            print(f"{description}: {done + now_done:.0f}/{total:.0f} {unit}, "
-                  f"{left / 60:.1f} min left", file=sys.stderr, flush=True)
-
-    yield advance
-
-
-class _Amount(ProgressColumn):
-    """Bytes as sizes, anything else as a count."""
-
-    bytes, count = DownloadColumn(), MofNCompleteColumn()
-
-    def render(self, task: Task) -> Text:
-        return (self.bytes if task.fields["unit"] == "bytes" else self.count).render(task)
-
-
-_shown: Progress | None = None  # the display on the terminal, of which there can be one only
-
-
-@contextmanager
-def _display() -> Iterator[Progress]:
-    global _shown
-    if _shown is not None:
-        yield _shown
-        return
-    columns = (TextColumn("{task.description}"), BarColumn(), _Amount(), TimeElapsedColumn(),
-               TextColumn("left"), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True)) as _shown:
-        try:
-            yield _shown
-        finally:
-            _shown = None
+    lines: dict[str, Any] = {} if sys.stderr.isatty() else {
+        "mininterval": QUIET_SECONDS, "delay": QUIET_SECONDS, "maxinterval": float("inf"),
+        "bar_format": "{desc}: {n_fmt}/{total_fmt}{unit}, {remaining} left\n"}
+    sizes = unit == "bytes"
+    with tqdm(desc=description, total=total, initial=done, unit="B" if sizes else f" {unit}",
+              unit_scale=sizes, leave=None, dynamic_ncols=True, file=sys.stderr, **lines) as bar:
+        yield bar.update
