@@ -22,6 +22,7 @@ from rmutils.book.chapters.main_tables import task_effects
 from rmutils.book.chapters.main_tables.task_effects import (
     AUTHORS,
     FEWER_PAIRS,
+    HIGHER_THRESHOLD,
     OTHERS_PAIRS,
     OWN,
     THINKING,
@@ -205,7 +206,7 @@ def runs(monkeypatch, cleared):
         for key, gain in gains.items()}
 
     def stored_runs(model, configs):
-        usual = {"instructions": 512, "synthesizer": None, "source": "world"}
+        usual = {"instructions": 512, "synthesizer": None, "source": "world", "tau": None}
         asked = [(config.strategy, config.seed, *(
             word for name, value in usual.items() if getattr(config, name) != value
             for word in (name, getattr(config, name)))) for config in configs]
@@ -383,6 +384,8 @@ def test_where_long_context_scores_come_from(monkeypatch, runs, cleared):
         scores_of("m", [OTHERS_PAIRS])
     with pytest.raises(NotStored, match="2 of the 2 runs of retmask .*256, 'source', 'self'"):
         scores_of("m", [f"retmask, {OWN}"])
+    with pytest.raises(NotStored, match="2 of the 2 runs of retmask .*'tau', 0.1"):
+        scores_of("m", [HIGHER_THRESHOLD])
     table, names = scores_of("m", ("before",), THINKING)
     assert asked[-1] == ("m", (512, 1024), "never")
 

@@ -31,7 +31,6 @@ FEWER_PAIRS = "retmask, fewer pairs"
 OTHERS_PAIRS = "retmask, another model's pairs"
 OWN = "own instructions"
 HIGHER_THRESHOLD = "retmask, threshold 0.1"
-TIMES = "times the learning rate"
 EVALUATIONS = {"world": EvaluateConfig(lengths=(256, 512, 1024, 2048), samples=20),
                "book": EvaluateConfig(lengths=(1024, 2048))}
 """Corpus of a model (`LanguageModel.corpus`) -> how it is evaluated: up to the window of a teaching
@@ -44,8 +43,6 @@ AUTHORS: dict[str, dict[str, Any]] = {
     "tiny-qwen3": {"synthesizer": "tiny-llama"},
     "tiny-llama": {"synthesizer": "tiny-qwen3", "responses.thinking": False}}
 """Who writes another model's pairs (appendix E), by the plan `left_tables`."""
-RATES = {5: 0.0005, 50: 0.005}
-"""Learning rates beside that of the main tables, by their multiple of it (appendix A)."""
 
 
 def scores_of(
@@ -77,9 +74,7 @@ def _trained(model: str, strategy: str) -> list[tuple[int, str]]:
     name, _, varied = strategy.partition(", ")
     runs = trainings(model, name, **{
         "": {}, "fewer pairs": {"instructions": FEW}, "another model's pairs": AUTHORS.get(model),
-        OWN: {"source": "self", "instructions": 256}, "threshold 0.1": {"tau": 0.1},
-        **{f"{times} {TIMES}": {"recipe.learning_rate": rate}
-           for times, rate in RATES.items()}}[varied])
+        OWN: {"source": "self", "instructions": 256}, "threshold 0.1": {"tau": 0.1}}[varied])
     return [(run.artifact.manifest["config"]["seed"], run.training) for run in runs]
 
 
@@ -237,20 +232,10 @@ def gain_by_own_pairs(model: str) -> Effect:
 @declare("lower-threshold", unit="points", place="main-tables", scale=1, otherwise=(
     "Pairs by τ = 0.05 minus pairs by 0.1 change the score of {model} by {value} points {ci}: "
     "{verdict}."))
-@quantity("pairs by the lower threshold minus those by the higher change {model} by {effect} points")
 def gain_by_lower_threshold(model: str) -> Effect:
     """Score after RetMask at 0.05, the threshold of the main tables, minus that at 0.1 (Table 7).
     """
     return _less(model, RETMASK, HIGHER_THRESHOLD)
-
-
-@declare("higher-rate", unit="points", place="main-tables", scale=1, otherwise=(
-    "A learning rate {times} times as high changes the score of {model} by {value} points {ci}: "
-    "{verdict}."))
-@quantity("{times} times the learning rate changes the score of {model} by {effect} points")
-def gain_by_higher_rate(model: str, times: int) -> Effect:
-    """Score after RetMask at a higher learning rate minus that at the rate of the main tables."""
-    return _less(model, f"{RETMASK}, {times} {TIMES}", RETMASK)
 
 
 @quantity("pairs with their reasoning {how}, minus whole pairs, change the score of {model} by "
