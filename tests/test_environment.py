@@ -117,9 +117,10 @@ def test_conda_environment_pins_the_same():
         line.removesuffix(" \\") for line in lock.splitlines() if line[0] not in "# ")}
 
 
-@pytest.fixture
-def core_alone(tmp_path):
+@pytest.fixture(scope="module")
+def core_alone(tmp_path_factory):
     """Runs code with the core's requirements, and theirs, and nothing else that is installed."""
+    folder = tmp_path_factory.mktemp("core")
     left, found = [(r.name, "") for r in CORE], {}
     while left:
         name, extra = left.pop()
@@ -130,20 +131,20 @@ def core_alone(tmp_path):
         except importlib.metadata.PackageNotFoundError:  # of another system, such as CUDA's
             continue
         for top in {file.parts[0] for file in files} - {"..", "__pycache__"}:
-            if not os.path.lexists(tmp_path / top):
-                (tmp_path / top).symlink_to(Path(sysconfig.get_path("purelib"), top))
+            if not os.path.lexists(folder / top):
+                (folder / top).symlink_to(Path(sysconfig.get_path("purelib"), top))
         wanted = map(Requirement, importlib.metadata.requires(name) or [])
         left += [(r.name, "") for r in wanted if not r.marker or r.marker.evaluate({"extra": ""})]
-    (tmp_path / "rmutils").symlink_to(ROOT / "rmutils")
-    known = tmp_path / "rmutils-1.dist-info" / "METADATA"  # as an installation writes it
+    (folder / "rmutils").symlink_to(ROOT / "rmutils")
+    known = folder / "rmutils-1.dist-info" / "METADATA"  # as an installation writes it
     known.parent.mkdir()
     known.write_text("Metadata-Version: 2.4\nName: rmutils\nVersion: 1\n" + "".join(
         f'Requires-Dist: {r}; extra == "{name}"\n' for name, extra in EXTRAS.items()
         for r in extra))
     assert not {"trl", "papermill", "seaborn"} & {*found}
     return lambda *words: subprocess.run(
-        [sys.executable, "-S", "-P", *words], cwd=tmp_path, text=True, capture_output=True,
-        env={**os.environ, "PYTHONPATH": str(tmp_path)})
+        [sys.executable, "-S", "-P", *words], cwd=folder, text=True, capture_output=True,
+        env={**os.environ, "PYTHONPATH": str(folder)})
 
 
 def test_the_core_finds_masks_and_plots_without_the_extras(core_alone):

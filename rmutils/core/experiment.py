@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, replace
+from functools import cache
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, Self, TypeVar
@@ -39,7 +41,13 @@ def load_plan(name: str) -> Plan:
     path = PLANS / f"{name}.yml"
     if not path.exists():
         raise UserError(f"there is no plan {name}: {path} is no file.")
-    return Plan(name, sha256(path)[:16], yaml.safe_load(path.read_text(encoding="utf-8")))
+    return Plan(name, sha256(path)[:16], deepcopy(_content(path.read_text(encoding="utf-8"))))
+
+
+@cache
+def _content(text: str) -> Any:
+    """Parse a plan, which takes long and is asked for by each of its runs."""
+    return yaml.safe_load(text)
 
 
 class LeftOut(UserError):

@@ -7,7 +7,7 @@ import time
 import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from itertools import groupby
 from typing import Any, Literal
 
@@ -145,6 +145,7 @@ _UNSPACED = re.compile(
 """Letters of scripts that put no spaces between words."""
 
 
+@lru_cache(maxsize=4096)  # each look-up of a detection asks it of all needles
 def rouge_recall(answer: str, response: str) -> float:
     """Return the ROUGE-1 recall of `answer` in `response`, 0 to 1: of words of a to z and digits,
     without their endings, and no others."""

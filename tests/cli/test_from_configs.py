@@ -49,12 +49,13 @@ def parse(monkeypatch):
 
 
 def stored_commands() -> list[str]:
-    """The commands of all manifests; of those that differ in numbers only, one."""
+    """Of the commands of all manifests, one for each option of each command."""
     found = {}
     for manifest in sorted(paths.SHIPPED_ARTIFACTS.rglob("manifest.json")):
         command = json.loads(manifest.read_text()).get("command") or ""
-        found.setdefault(re.sub(r"train-[0-9a-f]{16}|[\d.,-]*\d", "", command), command)
-    return [*found.values()]
+        for option in re.findall(r"-p \S+|--\S+", command) or [""]:
+            found.setdefault((*command.split()[:2], option), command)
+    return sorted({*found.values()})
 
 
 def shown_commands() -> list[str]:

@@ -124,8 +124,9 @@ def test_a_variant_that_would_drop_sinks_is_refused(folder):
         pass
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-@pytest.mark.parametrize("folder", ["deepseek_v2", "gpt_oss"], indirect=True)
+@pytest.mark.parametrize(("folder", "command"), [
+    (kind, command) for kind in ("gpt_oss", "deepseek_v2") for command in COMMANDS
+    if (kind, command) != ("deepseek_v2", "report")], indirect=["folder"])
 def test_commands_take_them(folder, command):
     done = CliRunner().invoke(app, [command, folder.name, *COMMANDS[command]])
     assert done.exit_code == 0, done.output
