@@ -62,19 +62,19 @@ class InnerError(ValueError):
 def read(text: str, annotation: Any) -> Any:
     """Read a word of a command line as a value of a type: `none`, `a,b`, `a=1,b=2`, JSON."""
     adapter: TypeAdapter[Any] = TypeAdapter(annotation)
-    readings = list(_readings(text))
-    for reading in readings:
+    found = list(readings(text))
+    for reading in found:
         with contextlib.suppress(ValidationError):
             return adapter.validate_python(reading)
     wanted = str(annotation)
     if text[:1] in ("[", "{"):
-        return next((r for r in readings if not isinstance(r, str)), text)
+        return next((r for r in found if not isinstance(r, str)), text)
     if "tuple[" in wanted:
         return _words(text)
     return text
 
 
-def _readings(text: str) -> Iterator[Any]:
+def readings(text: str) -> Iterator[Any]:
     """Return what a text may mean, likeliest first."""
     if text.lower() in ("none", "null"):
         yield None

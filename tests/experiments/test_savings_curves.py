@@ -8,7 +8,6 @@ from rmutils.book.chapters.share_attention.savings_curves import (
     by_half,
     medians,
     memory,
-    quality,
     ratios,
     same_as,
     tokens_kept,
@@ -37,10 +36,6 @@ def test_lines_and_halves_by_hand():
     halves = by_half(table, 4).set_index("variant")["effect"]
     assert halves["first half"] == pytest.approx((1 + 2) / 8 - 3 / 4)
     assert halves["second half"] == pytest.approx((4 + 3) / 8 - 3 / 4)
-    measures, base = quality({"needles": table}, {"0": ("a", 5), "2": ("b", 7)})
-    assert base["needles found"][0] == 3 / 4
-    points = measures["needles found"][["line", "x", "value"]].to_numpy().tolist()
-    assert points == [["a", 5, 1 / 4], ["b", 7, 1]]
     assert len(along(table, {"3": ("a", 0)})) == 4
 
 

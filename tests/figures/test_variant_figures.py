@@ -5,7 +5,6 @@ import pandas as pd
 import pytest
 
 from rmutils.book.experiments.under_variants import changes, levels, perplexities
-from rmutils.book.figures.variant_figures import places, sweep
 
 RIGHT = {  # variant -> a row per question: right at places 0, 0.5, 1
     "plain": [(1, 0, 1), (1, 0, 1), (1, 0, 0), (1, 1, 1)],
@@ -49,16 +48,3 @@ def test_perplexities_by_hand():
     # every text rises by as much, so nothing is left to chance
     assert found.loc["odd", ["change", "change_low", "change_high"]].tolist() == pytest.approx(
         [np.expm1(0.1)] * 3)
-
-
-def test_figures_show_every_value(answers):
-    shares = levels(answers, "correct", ["place"])
-    figure = places(shares, "plain", "place", "right")
-    panel, = (axes for axes in figure.axes if axes.axison)
-    drawn = [line.get_ydata().tolist() for line in panel.get_lines() if len(line.get_xdata()) == 3]
-    assert [1, 0.25, 0.75] in drawn and [1, 1, 0.75] in drawn and panel.get_title() == "flat"
-    curve = levels(answers, "correct").assign(x=[1, 8])
-    odd = curve.assign(value=[20, 30], low=[18, 25], high=[25, 40])
-    upper, lower = sweep({"right": curve, "perplexity": odd}, "s_max", spot=(4, 8)).axes
-    assert upper.get_yscale() == "linear" and lower.get_yscale() == "log"
-    assert lower.get_xlabel() == "s_max"

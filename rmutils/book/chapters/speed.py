@@ -112,13 +112,6 @@ def differences(found: Benchmark) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["way", "length", "failed", "answers", "heads"])
 
 
-def memory(found: Benchmark) -> pd.DataFrame:
-    """MiB at the peak beyond what the process held before, which is the model and its libraries."""
-    rows = [{"line": row["way"], "x": row["length"], "value": row["peak_mib"] - row["base_mib"],
-             "low": np.nan, "high": np.nan} for row in found.find() if "peak_mib" in row]
-    return pd.DataFrame(rows, columns=_LINE)
-
-
 def costs_at(found: Benchmark, length: int) -> pd.DataFrame:
     """Seconds per case at one length, and how many times as long as here."""
     ours = found.find(way=OURS, length=length)

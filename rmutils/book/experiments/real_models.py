@@ -23,10 +23,6 @@ AT_TAU = "all at or above tau"
 JAPANESE = "japanese"
 JAPANESE_LENGTH = 512
 """The haystack in Japanese is no longer; the plan has no length for these needles."""
-SMALLER = ("smollm2-135m", "gemma3-270m", "qwen2.5-coder-0.5b")
-"""Models of which the plan wants everything."""
-
-
 def real_models() -> Plan:
     """Return the plan."""
     return load_plan(PLAN)

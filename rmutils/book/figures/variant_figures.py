@@ -24,37 +24,6 @@ from rmutils.book.figures.style import (
     with_intervals,
 )
 
-COLUMNS = 4
-
-
-def places(table: pd.DataFrame, base: str, xlabel: str, ylabel: str) -> Figure:
-    """A panel per variant: shares by place, beside those of the plain model."""
-    names = [name for name in table["variant"].unique() if name != base]
-    rows = -(-len(names) // COLUMNS)
-    figure = Figure(figsize=(WIDTH, 0.8 + 1.45 * rows))
-    panels = figure.subplots(rows, min(COLUMNS, len(names)), sharex=True, sharey=True,
-                             squeeze=False).flat
-    for axes, name in zip(panels, names, strict=False):
-        _line(axes, table[table["variant"] == base], GREY, "s", "--", base)
-        _line(axes, table[table["variant"] == name], BLUE, "o", "-", "variant", shift=0.03)
-        axes.set_title(name, fontsize=9)
-        axes.set(ylim=(-0.05, 1.05), xlim=(-0.08, 1.11))
-        axes.set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
-        axes.tick_params(labelsize=9, labelbottom=True)
-    for axes in figure.axes[len(names):]:
-        axes.set_axis_off()
-    figure.supxlabel(xlabel, fontsize=9)
-    figure.supylabel(ylabel, fontsize=9)
-    figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside upper center",
-                  ncols=2, fontsize=9)
-    return figure
-
-
-def _line(axes: Axes, part: pd.DataFrame, colour: str, marker: str, line: str, label: str,
-          shift: float = 0.0) -> None:
-    with_intervals(axes, part["place"] + shift, part, color=colour, marker=marker, ls=line, ms=3,
-                   lw=1.1, capsize=2, elinewidth=0.9, label=label)
-
 
 def heads(
     variants: Mapping[str, tuple[np.ndarray, np.ndarray]], retrieval: Sequence[tuple[int, int]]
@@ -80,38 +49,6 @@ def heads(
     figure.supylabel("under the variant", fontsize=9)
     figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside upper center",
                   ncols=2, fontsize=9)
-    return figure
-
-
-def sweep(
-    measures: Mapping[str, pd.DataFrame], xlabel: str, *, marks: Mapping[str, float] = {},
-    spot: tuple[float, float] | None = None,
-) -> Figure:
-    """A panel per measure over one setting of a variant."""
-    figure = Figure(figsize=(WIDTH, 0.7 + 1.45 * len(measures)))
-    panels = figure.subplots(len(measures), 1, sharex=True, squeeze=False)[:, 0]
-    for axes, (name, part) in zip(panels, measures.items(), strict=True):
-        if spot:
-            axes.axvspan(*spot, color=ORANGE, alpha=0.25, lw=0)
-        for x in marks.values():
-            axes.axvline(x, color=INK, lw=0.9, ls=":")
-        with_intervals(axes, part["x"], part, color=RED, marker="o", ms=4, lw=1.4, capsize=2.5)
-        axes.set_ylabel(name, fontsize=9)
-        if part["value"].max() > 1:
-            axes.set_yscale("log")
-            axes.yaxis.set_major_locator(MaxNLocator(4))
-            axes.yaxis.set_minor_locator(NullLocator())
-            axes.yaxis.set_major_formatter("{x:g}")
-        else:
-            axes.set_ylim(-0.03, 1.05)
-    ticks = sorted({*next(iter(measures.values()))["x"]})
-    panels[-1].set_xscale("log", base=2)
-    panels[-1].set_xticks(ticks, [f"{tick:g}" for tick in ticks])
-    panels[-1].xaxis.set_minor_locator(NullLocator())
-    panels[-1].set_xlabel(xlabel)
-    for text, x in marks.items():
-        panels[0].annotate(text, (x, 1), xycoords=("data", "axes fraction"), xytext=(3, 2),
-                           textcoords="offset points", ha="left", va="bottom", fontsize=9)
     return figure
 
 

@@ -221,19 +221,19 @@ def write(root: Path, book: Path) -> None:
         file.write(f"\n{listing(runs) if runs else NONE}")
     contents = book / "_toc.yml"
     toc = yaml.safe_load(contents.read_text(encoding="utf-8"))
-    for entry in _entries(toc) if runs else []:
+    for entry in entries(toc) if runs else []:
         if entry["file"] == PAGE:
             entry["sections"] = [{"file": run.page, "title": heading(run)} for run in runs]
     contents.write_text(yaml.safe_dump(toc, sort_keys=False), encoding="utf-8")
 
 
-def _entries(node: Any) -> Iterator[dict]:
+def entries(node: Any) -> Iterator[dict]:
     """All entries of a table of contents that name a file."""
     if isinstance(node, dict) and "file" in node:
         yield node
     for child in node.values() if isinstance(node, dict) else node:
         if isinstance(child, dict | list):
-            yield from _entries(child)
+            yield from entries(child)
 
 
 def listing(runs: list[Run]) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import contextlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ import nbformat
 from pydantic import BaseModel, ConfigDict, Field, PydanticUserError, TypeAdapter, ValidationError
 
 from rmutils.core.errors import UserError, did_you_mean
-from rmutils.core.validation import explain, parse_json
+from rmutils.core.validation import explain, readings
 
 _NAMES = {"int": int, "float": float, "str": str, "bool": bool, "list": list, "tuple": tuple,
           "dict": dict, "Path": Path, "Literal": Literal, "Optional": Optional,
@@ -40,22 +39,12 @@ class Parameter:
         if not isinstance(value, str):
             return adapter.dump_python(adapter.validate_python(value, strict=True), mode="json")
         reason = ""
-        for reading in _readings(value):
+        for reading in readings(value):
             try:
                 return adapter.dump_python(adapter.validate_python(reading), mode="json")
             except ValidationError as error:
                 reason = reason or explain(error, BaseModel).rstrip(".")
         raise ValueError(reason)
-
-
-def _readings(text: str) -> list[Any]:
-    """Return what a text may mean, likeliest first."""
-    readings: list[Any] = [None] if text in ("None", "null") else []
-    readings.append(text)
-    with contextlib.suppress(ValueError):
-        readings.append(parse_json(text))
-    readings.append([part.strip() for part in text.split(",") if part.strip()])
-    return readings
 
 
 def read_parameters(notebook: Path) -> dict[str, Parameter]:

@@ -30,13 +30,7 @@ from rmutils.book.chapters.share_attention.layer_choice import (
     square,
 )
 from rmutils.book.experiments.run_costs import CostsConfig, costs
-from rmutils.book.experiments.under_variants import (
-    VariantConfig,
-    changes,
-    compare_stored,
-    levels,
-    perplexities,
-)
+from rmutils.book.experiments.under_variants import VariantConfig, changes, compare_stored, levels
 from rmutils.core.config import Config, command_line
 from rmutils.core.errors import NotStored
 from rmutils.core.experiment import Plan, load_plan
@@ -145,19 +139,6 @@ def along(frame: pd.DataFrame, lines: Mapping[str, tuple[str, float]]) -> pd.Dat
     part = frame[frame["variant"].isin(lines)]
     line, x = zip(*(lines[name] for name in part["variant"]), strict=True)
     return part.assign(line=line, x=x)
-
-
-def quality(
-    tables: Tables, lines: Mapping[str, tuple[str, float]]
-) -> tuple[dict[str, pd.DataFrame], dict[str, tuple[float, ...]]]:
-    """Return what a model still can along lines of variants, and what the plain model can."""
-    shown = {label: levels(tables[name], "correct") for name, label in (
-        ("documents", "questions answered"), ("needles", "needles found")) if name in tables}
-    if "texts" in tables:
-        shown["perplexity"] = perplexities(tables["texts"])
-    base = {label: tuple(frame.set_index("variant").loc[PLAIN, ["value", "low", "high"]])
-            for label, frame in shown.items()}
-    return {label: along(frame, lines) for label, frame in shown.items()}, base
 
 
 def by_half(table: pd.DataFrame, layers: int) -> pd.DataFrame:

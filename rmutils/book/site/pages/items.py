@@ -14,6 +14,7 @@ import yaml
 from nbformat import NotebookNode
 
 from rmutils.book.figures.report import MOST_ROWS, fold
+from rmutils.book.site.gallery import entries
 from rmutils.book.site.parameters import load_notebook
 
 TABLE = re.compile(r'<div class="rm-scroll".*?<p class="rm-caption">(.*?)</p>', re.DOTALL)
@@ -106,7 +107,7 @@ def rows_of_notes(notebook: NotebookNode) -> Iterator[list[tuple[int, int]]]:
 def chapters(book: Path) -> Iterator[tuple[str, NotebookNode]]:
     """Name and executed notebook of each chapter, in the order of the table of contents."""
     contents = yaml.safe_load((book / "_toc.yml").read_text(encoding="utf-8"))
-    for file in _files(contents):
+    for file in (contents["root"], *(entry["file"] for entry in entries(contents))):
         if file.startswith("chapters/"):
             yield file.removeprefix("chapters/"), load_notebook(book / f"{file}.ipynb")
 
@@ -144,16 +145,6 @@ def _raw(tags: str) -> list[str]:
 def literal(text: str) -> str:
     """Text that Markdown shows as it is."""
     return re.sub(r"([!-/:-@\[-`{-~])", r"\\\1", text)
-
-
-def _files(part: object) -> Iterator[str]:
-    if isinstance(part, dict):
-        if "file" in part:
-            yield part["file"]
-        part = list(part.values())
-    if isinstance(part, list):
-        for inner in part:
-            yield from _files(inner)
 
 
 def kind_of(output: NotebookNode) -> str | None:
