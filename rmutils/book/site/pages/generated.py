@@ -83,13 +83,12 @@ def faults(book: Path) -> str:
     rows = sorted((row for run in runs for row in run["faults"]),
                   key=lambda row: FAULT_WORDS[row["kind"]])
     kinds = [(kind, [*group]) for kind, group in groupby(rows, lambda r: FAULT_WORDS[r["kind"]])]
-    counted = [[kind, *(sum(row[name] for row in group) for name in COUNTS)]
+    counted = [[kind, *(f"{sum(row[name] for row in group):,}" for name in ("tried", "lost"))]
                for kind, group in [*kinds, ("**all**", rows)]]
     made = [[f"`{run['command']}`", len(run["faults"]), *_made(run)] for run in runs]
     return "\n".join([
-        *table(["fault", *COUNTS.values()],
-               [[kind, *(f"{count:,}" for count in counts)] for kind, *counts in counted],
-               options=COUNTED | {"widths": "64 12 12 12"}), "",
+        *table(["fault", "tried", "did harm"], counted,
+               options=COUNTED | {"widths": "64 18 18"}), "",
         *folded(table(["fault, and the test", *COUNTS.values()], [
             [f"{FAULT_WORDS[row['kind']]}: {literal(row['what'])}<br>`{_test(row)}`",
              *(f"{row[name]:,}" for name in COUNTS)] for row in rows],
@@ -163,8 +162,8 @@ def parameters(book: Path) -> str:
         rows = [[*map(_code, (p.name, repr(p.default), p.annotation)), literal(p.comment)]
                 for p in read_parameters(book / "chapters" / f"{name}.ipynb").values()]
         if rows:
-            parts += folded([f"[To the chapter](chapters/{name}.ipynb)", "", *table(
-                ["name", "default", "type", "meaning"], rows, "|:--|:--|:--|:--|")],
+            parts += folded(table(
+                ["name", "default", "type", "meaning"], rows, "|:--|:--|:--|:--|"),
                 len(rows), title(notebook).replace("`", ""))
     return "\n".join(parts)
 
