@@ -42,7 +42,7 @@ STUDY = "studies/faults"
 """Records of the study, in a cache."""
 SECRET = "hf_never0shown0anywhere"
 SECRETS = ("HF_TOKEN", "OPENAI_API_KEY", "AWS_SECRET_ACCESS_KEY", "PIP_INDEX_URL")
-MODES = {"short": (60, 40.0), "long": (1, 1.15)}
+MODES = {"short": (120, 40.0), "long": (1, 1.15)}
 """One of so many deaths is tried; a disk that is full grows by such a factor."""
 DONE, TOLD, RAISED = 0, 3, 4
 """Exit statuses of children that were not killed."""

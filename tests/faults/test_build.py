@@ -19,6 +19,7 @@ from rmutils.core import paths
 from rmutils.core.errors import UserError
 from tests.clock import PATIENCE, until
 from tests.faults.conftest import Project, kill, ran, read_until
+from tests.faults.table import LONG
 
 
 @pytest.mark.fault("clock set back", "results of a build are of the future")
@@ -130,11 +131,12 @@ def unfinished(tmp_path_factory) -> Project:
 @pytest.mark.fault("kill -9", "in a build of the book: all of it, Snakemake, or what started it")
 def test_kill_in_the_middle_loses_nothing(unfinished):
     """Whichever process dies, its kernels end, and the next build goes on where it was: also the
-    whole one, in the next test."""
+    whole one, in the next test. Snakemake is killed only in the long run, as the build then ends,
+    and with it all that follows it."""
     project, marker = unfinished, unfinished.root / "pid"
     waiting = f"import os, time; open({str(marker)!r}, 'w').write(str(os.getpid()))"
     project.write("second", waiting, "time.sleep(600)")
-    for victim in ("everything", "build", "snakemake"):
+    for victim in ("everything", "build", *["snakemake"] * LONG):
         build = project.start()
         read_until(build, "second ...")
         until(lambda: marker.exists() and marker.read_text())

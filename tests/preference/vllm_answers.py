@@ -1,6 +1,7 @@
 """Answers of vLLM in this process, run in .venv-vllm by a test: JSON comes in and goes out."""
 
 import json
+import os
 import sys
 import tempfile
 from pathlib import Path
@@ -15,7 +16,9 @@ from rmutils.preference.vllm import VLLM
 def main() -> None:
     backends, results = {}, []
     for task in json.load(sys.stdin):
-        key = json.dumps([task["model"], task.get("engine")])
+        processes = task.get("processes", False)
+        os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = str(int(processes))
+        key = json.dumps([task["model"], task.get("engine"), processes])
         if key not in backends:
             for old in backends.values():
                 old.close()

@@ -33,7 +33,9 @@ MARK = """([name, known]) => {
         const s = getComputedStyle(e);
         const link = e.closest('a') ? s.textDecorationLine + getComputedStyle(
             e.closest('a').parentElement).color : '';
-        const look = [s.color, s.opacity, s.fontSize, s.fontWeight, ground(e), link].join();
+        const size = parseFloat(s.fontSize);  // in pixels: large text may be fainter
+        const large = size >= 24 || (size >= 18.66 && s.fontWeight >= 700);
+        const look = [s.color, s.opacity, large, ground(e), link].join();
         if (!seen.has(look)) e.setAttribute(name, '');
         seen.add(look);
     }

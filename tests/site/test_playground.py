@@ -197,9 +197,11 @@ def test_links_of_chapters_and_slides_set_what_they_say(browser, html):
               for path in paths.BOOK.glob(f"{FOLDER}/*.yml")}
     assert sum(map(bool, found.values())) >= 9
     with visiting(browser, html.as_uri(), 1200) as (page, problems):
-        for place, fragment in [(p, f) for p, fragments in found.items() for f in fragments]:
-            written = (html / f"{place}.html").read_text(encoding="utf-8")
-            assert f"../playground.html#{fragment}".replace("&", "&amp;") in written
+        for place, fragments in found.items():
+            written = (html / f"{place}.html").read_text(encoding="utf-8") if fragments else ""
+            assert all(f"../playground.html#{fragment}".replace("&", "&amp;") in written
+                       for fragment in fragments)
+        for fragment in sorted({f for fragments in found.values() for f in fragments}):
             page.goto("about:blank")
             page.goto(f"{html.as_uri()}/playground.html#{fragment}")
             given = dict(parse_qsl(fragment, strict_parsing=True))

@@ -125,17 +125,26 @@ def numbered(lm, heads: list[Head]) -> list[int]:
     return [layer * lm.shape[1] + head for layer, head in heads]
 
 
+ANSWERED: dict[tuple[str, str], dict] = {}
+"""What the whole models have answered in the browser; several tests compare with that."""
+
+
 def in_browser(page, lm, case: NiahCase, change: dict) -> dict:
+    if change == WHOLE and (lm.name, case.id) in ANSWERED:
+        return ANSWERED[lm.name, case.id]
     before, between, _ = playground._frame(lm)
     context = case.prompt[len(before):].split(between)[0]
     needle = case.needle
     inserted = f"{needle.needle} " if context.startswith(needle.needle) else f" {needle.needle}"
     assert context.count(inserted) == 1
-    return page.evaluate(ANSWER, {
+    said = page.evaluate(ANSWER, {
         "haystack": context.replace(inserted, ""), "needle": needle.needle,
         "question": needle.question, "answer": needle.real_needle, "depth": case.depth,
         "change": change, "model": lm.name,
     })
+    if change == WHOLE:
+        ANSWERED[lm.name, case.id] = said
+    return said
 
 
 def assert_same(page, lm, case: NiahCase, change: dict, variant: AttentionVariant) -> tuple[
@@ -188,7 +197,7 @@ def test_held_out_cases_are_answered_as_in_pytorch(page, lm, held_out):
 
 
 def test_heads_pointed_at_a_sentence_are_those_of_the_package(page, lm, held_out):
-    """At the needle's, the first and the last one. The teaching model takes a lot of pointing."""
+    """At the needle's, the last and the first one. The teaching model takes a lot of pointing."""
     scores, _ = detect_stored(lm, playground._grid(lm.name), compute="never")
     heads, differing = scores.select(top_k=20), 0
     for case in held_out[:10 if LONG else 2]:
@@ -197,7 +206,8 @@ def test_heads_pointed_at_a_sentence_are_those_of_the_package(page, lm, held_out
         assert case.inserted_span in sentences
         texts = [lm.tokenizer.decode(case.input_ids[slice(*one)]).strip() for one in sentences]
         assert all(re.search(r"[.!?][\"')\]]*$", text) for text in texts[:-1])
-        for sentence, strength in ((None, 5), (0, 10), (len(sentences) - 1, 10)):
+        pointed = [(None, 5), (len(sentences) - 1, 10), (0, 10)]
+        for sentence, strength in pointed[:1 if lm.name == playground.REAL and not LONG else 3]:
             span = case.inserted_span if sentence is None else sentences[sentence]
             with redirect(lm, heads, Span(case.input_ids, *span), strength):
                 tokens, apart = assert_same(page, lm, case, {
@@ -223,7 +233,7 @@ def test_memory_by_heads_is_that_of_the_package(page, lm, held_out):
     key_heads, forgetful = lm.model.config.num_key_value_heads, 0
     order = ranking(scores, key_heads)
     for case in held_out[:10 if LONG else 2]:
-        for share in (0, 0.25, 0.75):
+        for share in (0.25, 0, 0.75)[:2 if lm.name == playground.REAL and not LONG else 3]:
             whole = order[: round(share * len(order))]
             numbers, left = page.evaluate(CHOSEN, [lm.name, share, len(case.input_ids)])
             assert numbers == [layer * key_heads + head for layer, head in whole]
