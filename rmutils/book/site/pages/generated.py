@@ -227,10 +227,14 @@ def _named(places: set[str]) -> str:
     table is left out beside a part of it."""
     parts = [place for place in sorted(places)
              if not any(other.startswith(f"{place}:") for other in places)]
-    named = [re.match(r"(en |ja )?([^:]+)(?:: (.+))?", place).groups() for place in parts]
-    models = dict.fromkeys(model for *_, model in named if model)
-    return join(("Japanese " if paper == "ja " else "") + table
-                for paper, table, _ in named) + (f" ({', '.join(models)})" if models else "")
+    tables, models = [], dict[str, None]()
+    for place in parts:
+        japanese, rest = place.startswith("ja "), place.removeprefix("en ").removeprefix("ja ")
+        table, _, model = rest.partition(": ")
+        tables.append(f"Japanese {table}" if japanese else table)
+        if model:
+            models[model] = None
+    return join(tables) + (f" ({', '.join(models)})" if models else "")
 
 
 def _place(printed: str) -> str:
