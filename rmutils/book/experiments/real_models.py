@@ -64,7 +64,7 @@ def masking(plan: Plan, model: str) -> MaskedNeedlesConfig:
                      if isinstance(n, str) and n.endswith("%")),
         all_at_tau=AT_TAU in m["counts"], tau=p["tau"], curve=tuple(m["curve"]),
         same_layers=controls["same layers"]["draws"], anywhere=controls["anywhere"]["draws"],
-        seed=_first_seed(controls["same layers"]["seeds"]),
+        seed=int(controls["same layers"]["seeds"].split()[0]),
         every_position=None if model == "qwen2.5-coder-1.5b" else 3,
         asked=_asked(plan, model), sets=(LITERAL,), skipped=p["needles"]["choosing"],
         needles=p["needles"]["asked"])
@@ -96,11 +96,6 @@ def _asked(plan: Plan, model: str | None = None) -> DetectConfig:
     lengths = m["length"].get(model, m["length"]["default"])
     return DetectConfig(lengths=tuple(lengths) if isinstance(lengths, list) else (lengths,),
                         depths=(m["depth"],), max_new_tokens=m["max_new_tokens"])
-
-
-def _first_seed(told: str) -> int:
-    """Read the first of `42 to 53`."""
-    return int(told.split()[0])
 
 
 def _command(item: str, model: str) -> str:

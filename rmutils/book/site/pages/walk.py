@@ -58,7 +58,7 @@ def picture(case: dict[str, Any], width: int = WIDTH) -> str:
     height = (max(line for _, line, *_ in answer.values()) + 0.7) * LINE
     name = head["name"].partition(":")[0]
     parts = [_label("parts of the prompt; underlined: the answer", 0.5)]
-    parts += [_token(places[j], "needle" if _inside(j, case["needle"]) else "prompt")
+    parts += [_token(places[j], "needle" if j in range(*case["needle"]) else "prompt")
               for j in places]
     rules = []
     for step, (where, copied) in enumerate(zip(looks, head["copied"], strict=True)):
@@ -73,10 +73,6 @@ def picture(case: dict[str, Any], width: int = WIDTH) -> str:
     return (f'<svg class="rm-walking" viewBox="-3 0 {width + 6} {height:.0f}" role="img" '
             f'xmlns="http://www.w3.org/2000/svg"><title>{html.escape(title)}</title>'
             f"<style>{_style(seconds)}{''.join(rules)}}}</style>{''.join(parts)}</svg>")
-
-
-def _inside(place: int, span: Sequence[int]) -> bool:
-    return span[0] <= place < span[1]
 
 
 def _excerpt(
