@@ -24,6 +24,11 @@ from rmutils.models.known_models import tau_of
 from rmutils.preference.judges import GEMMA, ServerJudge
 from rmutils.stats import span
 
+Judge = Annotated[str | None, typer.Option(
+    metavar="URL", help="A server with OpenAI's interface that grades free answers.")]
+JudgeModel = Annotated[str | None, typer.Option(
+    help="The model that it serves.", show_default=GEMMA)]
+
 
 @configured(changes=Part(EvaluateConfig(), raw=True, names={"masked": "--mask"}))
 @options.loads_models
@@ -33,9 +38,8 @@ def evaluate(
     suite: Annotated[Literal["world", "helmet"], typer.Option(
         help="Data of this project, scored here; or the files and commands for the official "
              "HELMET.")] = "world",
-    judge: Annotated[str | None, typer.Option(
-        metavar="URL", help="A server with OpenAI's interface that grades free answers.")] = None,
-    judge_model: Annotated[str, typer.Option(help="The model that it serves.")] = GEMMA,
+    judge: Judge = None,
+    judge_model: JudgeModel = None,
     workers: options.Workers = None,
     out: Annotated[Path, typer.Option(
         help="HELMET: folder for configurations and script.")] = Path("helmet"),
@@ -62,7 +66,7 @@ def evaluate(
     if suite == "helmet":
         _write_helmet(model, changes, out)
         return
-    grading = GradingJudge(ServerJudge(judge, judge_model)) if judge else None
+    grading = GradingJudge(ServerJudge(judge, judge_model or GEMMA)) if judge else None
     table, artifact = evaluate_stored(
         model, EvaluateConfig().changed(changes), judge=grading, compute=compute,
         workers=workers or default_workers())

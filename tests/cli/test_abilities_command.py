@@ -52,10 +52,16 @@ def test_recorded_results_of_the_harness(model, monkeypatch):
 
 def test_errors_exit_with_2(model, tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", "")
+    (tmp_path / "none.jsonl").touch()
     assert_refused(rmutils, {
         (model, "-p", "tasks", "cooking"): "no task 'cooking' for this model. Its tasks: arithm",
         (model, *FEW, "--compute", "never"): "Make it: `rmutils abilities",
         (model, "--trainings", "--harness", "x"): "exclude each other",
+        (model, "--mt-bench", "x"): "--mt-bench needs a judge",
+        (model, "--mt-bench", "x", "--judge", "here"): "'here' is not the address of a server",
+        (model, "--mt-bench", "x", "--judge", "http://127.0.0.1:9"): "x: no such file",
+        (model, "--mt-bench", str(tmp_path / "none.jsonl"), "--judge", "http://127.0.0.1:9"):
+            "none.jsonl holds no questions",
         (model, "--trainings"): "no runs on",
         (model, "--harness", str(tmp_path / "x"), "-p", "benchmarks", "MT-Bench"):
             "no benchmark 'MT-Bench'",

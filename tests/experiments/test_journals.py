@@ -3,6 +3,7 @@ with masked heads."""
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -25,6 +26,7 @@ from rmutils.book.experiments.under_variants import TextsConfig, VariantConfig, 
 from rmutils.book.experiments.variant_questions import DocumentsConfig
 from rmutils.core.errors import UserError
 from rmutils.evaluation.abilities.evaluate_abilities import GeneralConfig, evaluate_general
+from rmutils.evaluation.abilities.mt_bench import MTBenchConfig, Question, mt_bench
 from rmutils.evaluation.helmet import EvaluateConfig, evaluate
 from rmutils.heads import DetectConfig, HeadScores, detect, mask_heads
 from rmutils.heads.masking import scaled_outputs
@@ -36,6 +38,7 @@ from rmutils.preference.sources import synthesize
 
 GRID = DetectConfig(lengths=(256,), depths=(0.5,), needles=2, max_new_tokens=12)
 ASKED = ["Where is the key?", "Name a town."]
+JUDGE = SimpleNamespace(identity="judge", at_once=1, ask=lambda asked, read: 5.0)
 RUNS: dict[str, Callable[[LanguageModel, Path], object]] = {
     "detect": lambda lm, path: detect(lm, GRID, journal=path).cases.drop(columns="seconds"),
     "respond": lambda lm, path: respond(
@@ -43,6 +46,9 @@ RUNS: dict[str, Callable[[LanguageModel, Path], object]] = {
     "evaluate": lambda lm, path: evaluate(lm, EvaluateConfig(
         datasets=("labels_coarse",), lengths=(300,), samples=2), journal=path),
     "abilities": lambda lm, path: _abilities(lm, path),
+    "mt-bench": lambda lm, path: mt_bench(
+        lm, [Question(name, "math", ("What is 2 + 3?",)) for name in "12"], JUDGE,
+        MTBenchConfig(max_new_tokens=6), journal=path),
     "synthesize": lambda lm, path: pd.DataFrame(
         [one for one, _ in zip(synthesize(lm, 1, 0, path), range(2), strict=False)]),
     "variants": lambda lm, path: measure(lm, VariantConfig(

@@ -37,6 +37,7 @@ from rmutils.core.results import Artifact, stored
 from rmutils.core.server import Client, ServerError
 from rmutils.corpora.niah import load_needles
 from rmutils.evaluation.abilities.harness import read_results
+from rmutils.evaluation.abilities.mt_bench import read_questions
 from rmutils.evaluation.helmet.metrics import read_grades
 from rmutils.evaluation.helmet.official_results import collect
 from rmutils.heads.scores import HeadScores
@@ -114,6 +115,12 @@ def harness(folder: Path) -> tuple[list[Path], Callable]:
     return files, lambda path: read_results(folder / "harness", KNOWN)
 
 
+def questions(folder: Path) -> tuple[list[Path], Callable]:
+    file = text(folder / "question.jsonl", '{"question_id": 1, "category": "math", "turns": '
+                '["1 + 1?", "And 2?"], "reference": ["2", "4"]}\n' * 2)
+    return [file], read_questions
+
+
 def sharing(folder: Path) -> tuple[list[Path], Callable]:
     file = text(folder / "sharing.json", '{"0": {"essential_heads": [0, 1], "share_to": '
                 '{"0": [2]}}, "1": {"essential_heads": [0, 1, 2], "share_to": {}}}')
@@ -134,7 +141,8 @@ def journal(folder: Path) -> tuple[list[Path], Callable]:
 READERS = {
     scores: "scores of heads", instructions: "instructions", needles: "needles",
     tables: "tables of the paper", helmet: "results of HELMET", harness: "results of lm-eval",
-    sharing: "plans of shared heads", manifest: "a manifest", journal: "a journal"}
+    questions: "questions of MT-Bench", sharing: "plans of shared heads", manifest: "a manifest",
+    journal: "a journal"}
 
 
 def peak() -> int:

@@ -13,6 +13,7 @@ from rmutils import DetectConfig, detect, generate, load_model, respond
 from rmutils.core.errors import UserError
 from rmutils.core.paths import DATA
 from rmutils.corpora.niah import Haystack, Needle, NiahBuilder, PublishedNiahBuilder
+from rmutils.evaluation.abilities.mt_bench import MTBenchConfig, Question, _render
 from rmutils.models import language_model, text_encoder
 from rmutils.models.language_model import LanguageModel, counter
 from rmutils.training.encoding import encode
@@ -82,9 +83,9 @@ def test_haystacks_needles_and_questions(llama, base, builder, chat):
 
 def test_prompts_conversations_and_pairs(llama, base):
     assert SPELLED in same_control(llama, llama.render(SPELLED), llama.render("a"))
-    said = [[{"role": role, "content": text} for role, text in zip(
-        ("user", "assistant", "user"), texts, strict=True)] for texts in (3 * [SPELLED], "acb")]
-    assert same_control(llama, *map(llama.render_chat, said)).count(SPELLED) == 3
+    said = Question("1", "writing", (SPELLED, SPELLED)), Question("1", "writing", ("a", "b"))
+    assert same_control(llama, *(_render(llama, one, [answer], MTBenchConfig()) for one, answer in
+                                 zip(said, (SPELLED, "c"), strict=True))).count(SPELLED) == 3
     pairs = pd.DataFrame({"prompt": [SPELLED], "chosen": [SPELLED], "rejected": ["No."]})
     found, harmless = (encode(llama, table, quick()) for table in (
         pairs, pairs.replace({SPELLED: "Yes."})))

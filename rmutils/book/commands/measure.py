@@ -25,6 +25,7 @@ from rmutils.book.chapters.your_own_model import OwnModelConfig, examine
 from rmutils.book.experiments.real_models import ITEMS, make
 from rmutils.book.experiments.under_variants import VariantConfig, levels, measure_stored
 from rmutils.cli import options
+from rmutils.cli.evaluate import Judge, JudgeModel
 from rmutils.cli.from_configs import Command, Part, configured
 from rmutils.core.config import Config
 from rmutils.core.errors import UserError
@@ -37,6 +38,8 @@ from rmutils.evaluation.abilities.evaluate_abilities import (
     drift_table,
     evaluate_general_stored,
 )
+from rmutils.evaluation.abilities.mt_bench import MTBenchConfig, MTBenchRun
+from rmutils.preference.judges import GEMMA
 from rmutils.stats import span
 
 REPORTED = {name: f"--{name.split('.')[1]}" for name in (
@@ -86,7 +89,7 @@ def report(
 
 
 
-@configured(changes=Part(GeneralConfig(), harness_runs.HarnessConfig(), raw=True))
+@configured(changes=Part(GeneralConfig(), harness_runs.HarnessConfig(), MTBenchConfig(), raw=True))
 @options.loads_models
 def abilities(
     model: options.Model,
@@ -100,6 +103,11 @@ def abilities(
     harness: Annotated[Path | None, typer.Option(
         metavar="FOLDER", help="Instead: GPQA, MATH-500, HumanEval and MMLU-Pro with "
         "lm-evaluation-harness; results that are in the folder already are read.")] = None,
+    mt_bench: Annotated[Path | None, typer.Option(
+        metavar="FILE", help="Instead: the questions of this file (FastChat's question.jsonl), "
+        "rated by --judge.")] = None,
+    judge: Judge = None,
+    judge_model: JudgeModel = None,
     workers: options.Workers = None,
     compute: options.Compute = "auto",
     as_json: options.Json = False,
@@ -110,15 +118,23 @@ def abilities(
 
     Example: rmutils abilities smollm2-135m --samples 50
     """
-    if harness and trainings:
-        raise UserError("--trainings and --harness exclude each other: give one.")
-    config = (harness_runs.HarnessConfig if harness else GeneralConfig)().changed(changes)
+    if bool(harness) + bool(mt_bench) + trainings > 1:
+        raise UserError("--trainings, --harness and --mt-bench exclude each other: give one.")
+    kind = harness_runs.HarnessConfig if harness else MTBenchConfig if mt_bench else GeneralConfig
+    config = kind().changed(changes)
     if show:
         options.list_values(config)
     elif trainings:
         _trainings(model, workers, as_json)
     elif harness:
         _harness(model, harness, config, as_json)
+    elif mt_bench:
+        if judge is None:
+            raise UserError("--mt-bench needs a judge: --judge http://127.0.0.1:8000, say.")
+        samples, artifact = MTBenchRun(
+            questions=mt_bench, judge=judge, judge_model=judge_model or GEMMA,
+            answers=config).obtain(model, compute=compute)
+        _print({"model": model, "artifact": artifact.name}, samples, as_json)
     else:
         result, artifact = evaluate_general_stored(
             model, config, base=base, compute=compute, workers=workers or default_workers())

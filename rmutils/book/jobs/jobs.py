@@ -27,6 +27,7 @@ from rmutils.core.files import keeping
 from rmutils.core.paths import cache_dir
 from rmutils.core.results import Artifact, Compute, find
 from rmutils.evaluation.abilities.evaluate_abilities import GeneralConfig, evaluate_general_stored
+from rmutils.evaluation.abilities.mt_bench import MTBenchRun
 from rmutils.evaluation.helmet import EvaluateConfig, evaluate_stored
 from rmutils.heads.detection import detect_stored, load
 from rmutils.heads.scores import Head
@@ -105,6 +106,8 @@ def _evaluated(job: Job, name: str, compute: Compute, workers: int) -> Artifact:
         return evaluate_general_stored(name, job.evaluation, compute=compute,
                                        base=job.model if job.run else None,
                                        workers=workers)[1]
+    if isinstance(job.evaluation, MTBenchRun):
+        return job.evaluation.obtain(name, compute=compute)[1]
     return official_stored(name, job.evaluation, compute=compute)[1]
 
 

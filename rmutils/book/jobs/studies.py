@@ -19,6 +19,7 @@ from rmutils.core.config import Config
 from rmutils.core.errors import UserError, did_you_mean
 from rmutils.evaluation.abilities.evaluate_abilities import GeneralConfig
 from rmutils.evaluation.abilities.harness import HarnessConfig
+from rmutils.evaluation.abilities.mt_bench import MTBenchRun, read_questions
 from rmutils.evaluation.helmet import EvaluateConfig
 from rmutils.heads import DetectConfig
 from rmutils.heads.detection import even_depths
@@ -29,7 +30,7 @@ from rmutils.preference.strategies import STRATEGIES
 from rmutils.training.compute_backend import ComputeBackend, Launch
 from rmutils.training.recipes import RECIPES
 
-Asked = EvaluateConfig | GeneralConfig | HelmetConfig | HarnessConfig
+Asked = EvaluateConfig | GeneralConfig | HelmetConfig | HarnessConfig | MTBenchRun
 
 
 @dataclass(frozen=True)
@@ -137,7 +138,10 @@ class PaperConfig(Config):
     """Where a model of section 4.1, a smaller one or a published checkpoint lies on this machine:
     name or hub id -> folder."""
     abilities: bool = True
-    """Table 6 without MT-Bench, by lm-evaluation-harness, before and after RetMask."""
+    """Table 6: the benchmarks of lm-evaluation-harness, before and after RetMask."""
+    mt_bench: MTBenchRun = MTBenchRun()
+    """Table 6's other benchmark. Its questions and its judge do not come with this project: without
+    `mt_bench.questions` and `mt_bench.judge` it is left out."""
     instructions: Annotated[int, Field(ge=1)] | None = None
     """So many for each training, for a trial. None: as in Table 12."""
     detect: DetectConfig = GRID
@@ -212,3 +216,8 @@ def _evaluations(
     if config.abilities:
         yield Evaluation(HarnessConfig(
             backend="hf" if model == known.LLAMA else "vllm").changed(limit), runs=asked)
+    if config.abilities and (path := config.mt_bench.questions):
+        read_questions(path)  # what is wrong with it is told before anything runs
+        answers = config.mt_bench.answers.changed(limit)
+        yield Evaluation(config.mt_bench.changed({"questions": path.absolute(),
+                                                  "answers": answers}), runs=asked)

@@ -16,6 +16,7 @@ from rmutils.book.jobs.plan import Job, Plan, plan
 from rmutils.book.jobs.published_experiments import PRINTED, training_data
 from rmutils.book.jobs.studies import PaperConfig, paper
 from rmutils.evaluation.abilities.harness import BENCHMARKS, HarnessConfig
+from rmutils.evaluation.abilities.mt_bench import MTBenchRun, read_questions
 from rmutils.evaluation.helmet.official import OFFICIAL, SETTINGS
 from rmutils.heads.answering import BATCH_TOKENS
 from rmutils.paper.tables import load_text_numbers
@@ -108,12 +109,8 @@ def _evaluate(job: Job, pricing: Pricing) -> Cost:
     asked, shape = job.evaluation, pricing.shape(job.model)
     model = pricing.names.get(job.model, job.model)
     thoughts = published_experiments.training_data(model, "lmsys")["Avg. Output Length"]
-    if isinstance(asked, HarnessConfig):
-        return step_costs.answering(
-            shape, sum(BENCHMARKS[name].questions for name in asked.benchmarks),
-            pricing.rates.assumed.prompt,
-            thoughts if asked.thinking else pricing.rates.assumed.answer,
-            None if asked.backend == "vllm" else asked.batch, pricing.rates)
+    if isinstance(asked, HarnessConfig | MTBenchRun):
+        return _abilities(asked, shape, thoughts, pricing.rates)
     parts = [step_costs.answering(shape, samples(name), length,
                              OFFICIAL[name].answer + asked.thinking * thoughts,
                              None if asked.vllm else 1, pricing.rates)
@@ -124,6 +121,19 @@ def _evaluate(job: Job, pricing: Pricing) -> Cost:
     return replace(step_costs.together(parts), why=(
         f"{count:,} prompts of {' and '.join(f'{n:,}' for n in asked.lengths)} tokens, longest "
         "answers" + f", {thoughts:,.0f} tokens of thoughts" * asked.thinking))
+
+
+def _abilities(asked: HarnessConfig | MTBenchRun, shape: Shape, thoughts: float,
+               rates: Rates) -> Cost:
+    """The judge of MT-Bench is another's."""
+    if isinstance(asked, MTBenchRun):
+        questions = sum(len(question.turns) for question in read_questions(asked.questions))
+        thinking, at_once = asked.answers.thinking, None
+    else:
+        questions = sum(BENCHMARKS[name].questions for name in asked.benchmarks)
+        thinking, at_once = asked.thinking, None if asked.backend == "vllm" else asked.batch
+    return step_costs.answering(shape, questions, rates.assumed.prompt,
+                           thoughts if thinking else rates.assumed.answer, at_once, rates)
 
 
 def samples(name: str) -> int:

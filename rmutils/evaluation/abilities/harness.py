@@ -52,7 +52,7 @@ BENCHMARKS: dict[str, Benchmark] = {
 }
 """Column of Table 6 -> benchmark. Section 5.1 says "GPQA-Diamond", "MATH-500", "HumanEval" and
 "MMLU-Pro"; zero-shot reasoning for the first, four examples for the second and five for the last
-are the harness's settings. The fifth, MT-Bench, needs a judge, and is left out."""
+are the harness's settings. MT-Bench, the fifth, is in `rmutils.evaluation.abilities.mt_bench`."""
 
 
 class HarnessConfig(Config):
