@@ -233,11 +233,12 @@ def larger_needles_found(arm: str) -> Measured:
     "Of the general abilities, following instructions about form changes by {value} points {ci}: "
     "{verdict}."))
 def larger_form_change() -> Measured:
-    """The one task that general abilities gain in: instructions about form; one seed was asked."""
+    """The task that general abilities gain most in: instructions about form; over both seeds."""
     found = larger_model()
-    after, before = (table[table["task"] == "formats"] for table in (
-        found.outcomes["abilities", RETMASK, 2], found.outcomes["abilities", BEFORE, 0]))
-    change = difference([(after, before)], "score", "sample", "task")
+    after, before = ([table[table["task"] == "formats"] for table in tables] for tables in (
+        [found.outcomes["abilities", RETMASK, seed] for seed in larger.SEEDS],
+        [found.outcomes["abilities", BEFORE, 0]] * len(larger.SEEDS)))
+    change = difference([*zip(after, before, strict=True)], "score", "sample", "task")
     return Measured(change.interval, _names(found.artifacts), change.clusters, change.p)
 
 
