@@ -74,7 +74,7 @@ def worker_part(path: Path, number: int | str) -> Path:
 
 
 PAUSE = 0.5  # seconds between two looks at what the workers have written
-Work = Callable[[Journal, slice, Callable[[float], None]], Any]
+Work = Callable[[Journal, slice, Callable[[float], object]], Any]
 """Does a share of the work: every n-th of its parts. Takes the journal for the results, which says
 what is done already, the share, and what to call with each amount that is done."""
 

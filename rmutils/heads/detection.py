@@ -223,7 +223,7 @@ def _record(
 
 
 def _work(
-    model: str, config: DetectConfig, known: Journal, share: slice, done: Callable[[float], None],
+    model: str, config: DetectConfig, known: Journal, share: slice, done: Callable[[float], object],
 ) -> None:
     """Answer the cases of one process: neighbours, as they share much of their text."""
     lm = load_model(model)
@@ -235,7 +235,7 @@ def _work(
 
 def _answer(
     kinds: dict[str, ScoreKind], cases: list[NiahCase], records: Journal,
-    done: Callable[[float], None], watch: Watch | None = None,
+    done: Callable[[float], object], watch: Watch | None = None,
 ) -> None:
     for case, answer, seconds in next(iter(kinds.values())).answers(cases, watch):
         records[case.id] = _record(kinds, case, answer, seconds)

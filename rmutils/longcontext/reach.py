@@ -94,7 +94,7 @@ def read(lm: LanguageModel, reading: Reading) -> tuple[list[bool], Tensor]:
 
 def reach(
     lm: LanguageModel, config: ReachConfig = ReachConfig(),
-    done: Callable[[float], None] = lambda texts: None,
+    done: Callable[[float], object] = lambda texts: None,
 ) -> tuple[list[dict], list[dict]]:
     """Read all texts of all lengths."""
     answers, losses = [], []

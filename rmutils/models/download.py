@@ -32,7 +32,7 @@ class Fetching:
 
     name: str  # the model's
     again: str  # the command that goes on
-    advance: Callable[[float], None] = lambda amount: None
+    advance: Callable[[float], object] = lambda amount: None
     stop: threading.Event = field(default_factory=threading.Event)
 
     @contextmanager

@@ -191,7 +191,7 @@ def _parts(
 
 def _answer(
     backend: Backend, parts: Sequence[Sequence[Instruction]], config: ResponseConfig,
-    kept: Journal, advance: Callable[[float], None],
+    kept: Journal, advance: Callable[[float], object],
 ) -> None:
     def done(response: Response) -> None:
         kept[response.id] = asdict(response)
@@ -203,7 +203,7 @@ def _answer(
 
 def _work(
     make: Callable[[], Backend], together: int | None, instructions: Sequence[Instruction],
-    config: ResponseConfig, kept: Journal, share: slice, done: Callable[[float], None],
+    config: ResponseConfig, kept: Journal, share: slice, done: Callable[[float], object],
 ) -> None:
     _answer(make(), _parts(together, instructions, kept)[share], config, kept, done)
 

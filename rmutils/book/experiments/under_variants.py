@@ -85,7 +85,7 @@ def measure(lm: LanguageModel, config: VariantConfig, *, journal: Path | None = 
 
 def answers(
     model: AttachedModel, name: str, part: Questions, kept: Journal,
-    advance: Callable[[float], None],
+    advance: Callable[[float], object],
 ) -> pd.DataFrame:
     """Have the questions answered that are not yet, and judge all answers."""
     def key(i: int) -> str:
@@ -109,7 +109,7 @@ def answers(
 
 
 def _reading(
-    model: AttachedModel, config: TextsConfig, kept: Journal, advance: Callable[[float], None]
+    model: AttachedModel, config: TextsConfig, kept: Journal, advance: Callable[[float], object]
 ) -> pd.DataFrame:
     """How improbable the tokens of short texts are to the model."""
     texts, turn = passages(model.lm, config.count, config.tokens)

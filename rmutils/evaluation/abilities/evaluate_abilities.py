@@ -33,7 +33,7 @@ from rmutils.models.loading import ModelRef, base_of, corpus_of
 from rmutils.models.trained import is_training, recorded_base
 from rmutils.stats import draws, interval_of
 
-Done = Callable[[float], None]
+Done = Callable[[float], object]
 Part = Callable[[Journal, Done], None]
 """Puts what is not there yet into the journal, and tells how much it has done."""
 DRIFT = ["passage", "tokens", "base_nats", "nats", "from_base", "from_trained"]
@@ -194,7 +194,7 @@ def _depends(model: str, config: GeneralConfig, corpus: str, base: str | None) -
 
 def _work(
     model: str, config: GeneralConfig, base: str | None, kept: Journal, share: slice,
-    done: Callable[[float], None],
+    done: Callable[[float], object],
 ) -> None:
     lm = load_model(model, base=base)
     with mask_heads(lm, config.masked):

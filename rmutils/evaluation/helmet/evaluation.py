@@ -134,7 +134,7 @@ def prompters_of(lm: LanguageModel, config: EvaluateConfig) -> list[Prompter]:
 
 def answered_and_scored(
     model: AttachedModel, prompter: Prompter, config: EvaluateConfig, kept: Journal,
-    advance: Callable[[float], None], judge: GradingJudge | None = None,
+    advance: Callable[[float], object], judge: GradingJudge | None = None,
 ) -> list[dict]:
     """The rows of a data set at one length."""
     asked = _answer(model, prompter, config, kept, advance)
@@ -144,7 +144,7 @@ def answered_and_scored(
 
 def _answer(
     model: AttachedModel, prompter: Prompter, config: EvaluateConfig, kept: Journal,
-    advance: Callable[[float], None],
+    advance: Callable[[float], object],
 ) -> list[Asked]:
     """Have all questions of a data set answered that are not yet; the questions."""
     asked = questions(prompter, config.samples)
@@ -196,7 +196,7 @@ def _depends(model: str, config: EvaluateConfig) -> list[Any]:
 
 
 def _work(
-    model: str, config: EvaluateConfig, kept: Journal, share: slice, done: Callable[[float], None]
+    model: str, config: EvaluateConfig, kept: Journal, share: slice, done: Callable[[float], object]
 ) -> list[list[dict]]:
     with config.attached(load_model(model)) as attached:
         return [answered_and_scored(attached, prompter, config, kept, done)

@@ -82,7 +82,7 @@ def extension_stored(
 
 def run_method(
     name: str, method: str, config: ExtensionConfig, packed: list[list[Document]],
-    advance: Callable[[float], None], asked: Collection[int],
+    advance: Callable[[float], object], asked: Collection[int],
 ) -> dict[str, list[dict]]:
     """One method, from the model as it was trained: the rows of `TABLES`, but for `method`."""
     lm = extended(load_model(name, dtype=torch.float32), method, config.factor, RECIPES[name])
