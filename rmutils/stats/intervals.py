@@ -218,9 +218,10 @@ def _deviations(values: Array, labels: Array, resamples: int, seed: int, level: 
     return np.asarray(expansion(count, level) * (means - values.mean(0)))
 
 
-@lru_cache(8)
+@lru_cache(1)
 def _drawn(count: int, resamples: int, seed: int) -> Array:
-    """How often each of so many clusters is drawn: kept, as many means are of the same clusters."""
+    """How often each of so many clusters is drawn; the last is kept, as means of the same clusters follow
+    each other, and thousands of clusters take hundreds of megabytes."""
     drawn = np.random.default_rng(seed).multinomial(
         count, np.full(count, 1 / count), size=resamples).astype(float)
     drawn.flags.writeable = False
