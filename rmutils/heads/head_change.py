@@ -107,10 +107,10 @@ def weighted_means(sums: np.ndarray, weights: np.ndarray) -> np.ndarray:
     return means
 
 
-def over_trainings(
+def over_runs(
     values: np.ndarray, needles: int, seed: int, drawn: bool = True
 ) -> np.ndarray:
-    """Mean over trainings, moved in every resample as by `rmutils.stats.draws`."""
+    """Mean over training runs, moved in every resample as by `rmutils.stats.draws`."""
     count, means = len(values), spread(values.mean(0), needles)
     if count > 1 and drawn:
         rng = np.random.default_rng([seed, 1])  # not the draws of the needles once more
@@ -142,7 +142,7 @@ def training_effect(
     resamples: int = RESAMPLES, seed: int = 0,
 ) -> pd.DataFrame:
     """Return mean scores and their change, for groups of heads. The bootstrap draws whole needles,
-    the same ones before and after, and whole runs if there are several (see `over_trainings`).
+    the same ones before and after, and whole runs if there are several (see `over_runs`).
     Columns: `group`, `heads` (how many; 0 for a difference), `quantity`, `value`, `low`, `high` (95
     %). Quantities are the mean scores `before` and `after`, their `change`, the `relative change`,
     a share of `before`, and the `headroom change`, a share of what is missing to a score of 1
@@ -235,7 +235,7 @@ def head_changes(
         sums = pair.sums(cases)
         means = weighted_means(sums, needle_weights(sums.shape[1], resamples, seed))
         drawn.append(np.stack([*means, means[1] - means[0]], axis=-1))
-    values = over_trainings(np.stack(drawn), sums.shape[1], seed)  # (1 + resamples, heads, 3)
+    values = over_runs(np.stack(drawn), sums.shape[1], seed)  # (1 + resamples, heads, 3)
     order = np.argsort(-values[0, :, 0], kind="stable")
     layer, head = np.unravel_index(order, pairs[0].before.shape)
     table = pd.DataFrame({"rank": np.arange(1, len(order) + 1), "layer": layer, "head": head,
@@ -263,7 +263,7 @@ def _summary(
     rows = []
     for group, quantities in measured[0].items():
         for name in quantities:
-            values = over_trainings(np.stack([m[group][name] for m in measured]), needles, seed,
+            values = over_runs(np.stack([m[group][name] for m in measured]), needles, seed,
                                     drawn)
             rows.append((group, sizes.get(group, 0), name, *_interval(values, group, name)))
     return pd.DataFrame(rows, columns=["group", "heads", "quantity", "value", "low", "high"])

@@ -49,7 +49,7 @@ def parse(monkeypatch):
 
 
 def stored_commands() -> list[str]:
-    """Of the commands of all manifests, one for each option of each command."""
+    """Commands of all manifests, one for each option of each command."""
     found = {}
     for manifest in sorted(paths.SHIPPED_ARTIFACTS.rglob("manifest.json")):
         command = json.loads(manifest.read_text()).get("command") or ""

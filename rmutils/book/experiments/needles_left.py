@@ -80,7 +80,7 @@ def _by_needle(part: pd.DataFrame) -> np.ndarray:
 
 
 def compare_controls(answers: pd.DataFrame, control: str = MATCHED) -> pd.DataFrame:
-    """Compare top heads with as many others, needle by needle."""
+    """Compare top heads with the same number of others, needle by needle."""
     rows = []
     keys = [*PLACE, "score", "count"]
     tops = dict(iter(answers[answers["policy"] == TOP].groupby(keys)))

@@ -106,7 +106,7 @@ def retrain(
 
 
 def retrain_missing(model: str, trainings: Collection[str]) -> None:
-    """Retrain those trainings that have a stored run but no weights."""
+    """Train again what has a stored run but no weights."""
     missing = {training for training in trainings if find(training) is None}
     for artifact in stored(RUN.name) if missing else ():
         if json.loads(artifact.path("run.json").read_text())["training"] in missing:

@@ -1,4 +1,4 @@
-"""The paper's trainings and evaluations, table by table, and the checkpoints that it published."""
+"""The paper's training runs and evaluations by table, and the checkpoints it published."""
 
 from __future__ import annotations
 

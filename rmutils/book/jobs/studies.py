@@ -1,4 +1,4 @@
-"""The studies that have a name: which models, trainings and evaluations they consist of."""
+"""The studies that have a name: which models, training runs and evaluations they consist of."""
 
 from __future__ import annotations
 

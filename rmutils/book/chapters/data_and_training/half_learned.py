@@ -29,7 +29,7 @@ from rmutils.core.results import Artifact, Compute, read_tables, write_tables
 from rmutils.evaluation.helmet import EvaluateConfig, evaluate
 from rmutils.heads import HeadScores
 from rmutils.heads.detection import even_depths, run_cases
-from rmutils.heads.head_change import needle_weights, over_trainings, weighted_means
+from rmutils.heads.head_change import needle_weights, over_runs, weighted_means
 from rmutils.heads.scores import Head
 from rmutils.models import LanguageModel, identify, load_model
 from rmutils.models.known_models import tau_of
@@ -259,7 +259,7 @@ def _interval(pairs: pd.DataFrame) -> tuple[float, float]:
                              aggfunc=["sum", "count"])
     table = np.stack([sums["sum"].to_numpy().T, sums["count"].to_numpy().T], axis=-1)
     means = weighted_means(table, needle_weights(len(sums), RESAMPLES, 0))[..., 0]
-    found = interval_of(over_trainings(means, len(sums), 0), bounds=DIFFERENCE)
+    found = interval_of(over_runs(means, len(sums), 0), bounds=DIFFERENCE)
     return found.low, found.high
 
 

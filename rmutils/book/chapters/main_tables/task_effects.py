@@ -48,7 +48,7 @@ AUTHORS: dict[str, dict[str, Any]] = {
 def scores_of(
     model: str, strategies: Sequence[str], config: EvaluateConfig | None = None
 ) -> tuple[pd.DataFrame, tuple[str, ...]]:
-    """Long-context scores of a model before and after trainings, for all planned seeds."""
+    """Long-context scores of a model before and after training, for all planned seeds."""
     parts = [_scores(model, strategy, config) for strategy in strategies]
     return pd.concat([table for table, _ in parts]), tuple(n for _, names in parts for n in names)
 
