@@ -220,8 +220,8 @@ def _deviations(values: Array, labels: Array, resamples: int, seed: int, level: 
 
 @lru_cache(1)
 def _drawn(count: int, resamples: int, seed: int) -> Array:
-    """How often each of so many clusters is drawn; the last is kept, as means of the same clusters follow
-    each other, and thousands of clusters take hundreds of megabytes."""
+    """How often each of so many clusters is drawn. Only the last table is kept: means of the same
+    clusters follow each other, and thousands of clusters take hundreds of megabytes."""
     drawn = np.random.default_rng(seed).multinomial(
         count, np.full(count, 1 / count), size=resamples).astype(float)
     drawn.flags.writeable = False
