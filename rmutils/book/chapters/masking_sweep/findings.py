@@ -14,6 +14,7 @@ from rmutils.book.chapters.masking_sweep.experiment import (
     shown_sweep,
     sweep_stored,
 )
+from rmutils.book.chapters.masking_sweep.larger_sweeps import BY_PLAN, detection_of
 from rmutils.book.chapters.masking_sweep.sweet_spot import (
     REPETITION,
     SHARES,
@@ -26,7 +27,7 @@ from rmutils.book.experiments import needles_left
 from rmutils.book.experiments.masked_needles import ANYWHERE, COPY, NEWEST
 from rmutils.book.experiments.masked_needles import MATCHED as SAME_LAYERS
 from rmutils.book.experiments.needles_left import compare_controls
-from rmutils.book.experiments.real_models import detection, masking_stored, real_models
+from rmutils.book.experiments.real_models import masking_stored, real_models
 from rmutils.book.experiments.sweep_questions import HAYSTACK
 from rmutils.book.findings import (
     BY_SIGN,
@@ -42,7 +43,6 @@ from rmutils.book.verdicts import CannotShow, Effect, blind_spot, quantity
 from rmutils.core.errors import NotStored
 from rmutils.core.experiment import load_plan
 from rmutils.core.results import Artifact
-from rmutils.heads.detection import detect_stored
 from rmutils.heads.masking import MATCHED, count_displaced, draw_layer_matched
 from rmutils.heads.scores import HeadScores
 from rmutils.models.known_models import tau_of
@@ -59,7 +59,7 @@ BY_SCORE, OTHERS = "retrieval", "non-retrieval"
 def needles_lost_beyond_others(model: str) -> Effect:
     """Share of needles that are found with as many other heads masked, but not without the
     retrieval heads; minus those of which the opposite holds."""
-    if model in LARGER:
+    if model in BY_PLAN:
         return needles_lost(model, ANYWHERE)
     swept, scores, artifact = _stored(model)
     count = count_at(scores, tau_of(model))
@@ -74,7 +74,7 @@ def needles_lost_beyond_others(model: str) -> Effect:
 def needles_lost_beyond_same_layers(model: str) -> Effect:
     """Share of needles that are found with as many other heads of the same layers masked, but
     not without the retrieval heads; minus those of which the opposite holds."""
-    if model in LARGER:
+    if model in BY_PLAN:
         return needles_lost(model, SAME_LAYERS)
     swept, scores, artifacts = shown_sweep(model)
     count = count_at(scores, tau_of(model))
@@ -182,18 +182,6 @@ def _repetition(swept: Sweep, counts: list[int], artifact: str) -> Effect:
     one_mask = pd.concat([masked.assign(count=counts[0], draw=masked["count"]), whole])
     added = mean_under(one_mask, REPETITION, (BY_SCORE, counts[0]), UNMASKED)
     return Effect.of(added, "share of spans", [artifact], _clusters(rows))
-
-
-LARGER = ("gemma3-270m", "qwen2.5-coder-0.5b", "qwen2.5-coder-1.5b")
-"""The models of the plan on which the book has no other detection with a claim."""
-
-
-def detection_of(model: str) -> tuple[HeadScores, Artifact, float]:
-    """Return the scores that claims about a model's heads rest on, and the threshold."""
-    if model not in LARGER:
-        return *scored(model, compute="never"), tau_of(model)
-    plan = real_models()
-    return *detect_stored(model, detection(plan), compute="never"), plan.content["tau"]
 
 
 def needles_lost(model: str, control: str) -> Effect:
