@@ -42,7 +42,6 @@ from rmutils.book.findings import (
 from rmutils.book.verdicts import CannotShow, Effect, blind_spot, quantity
 from rmutils.core.errors import NotStored
 from rmutils.core.experiment import load_plan
-from rmutils.core.results import Artifact
 from rmutils.heads.masking import MATCHED, count_displaced, draw_layer_matched
 from rmutils.heads.scores import HeadScores
 from rmutils.models.known_models import tau_of
