@@ -103,12 +103,6 @@ def test_seal(artifact):
     assert done.stdout == f"Sealed {artifact.name}.\n"
 
 
-def test_promote(artifact, tmp_path):
-    assert rmutils("promote", artifact.name).stdout.strip() == artifact.name
-    assert (tmp_path / "shipped" / artifact.name / "result.txt").read_text() == "nine"
-    assert rmutils("list").stdout.count(artifact.name) == 2
-
-
 def test_errors_exit_with_2(artifact):
     for command in ("show", "promote", "rm"):
         done = rmutils(command, "nothing")

@@ -234,8 +234,3 @@ def test_a_worker_says_what_it_cannot_know(monkeypatch):
     monkeypatch.setattr(multiprocessing, "parent_process", object)
     with pytest.raises(UserError, match="but not a notebook's own: .* RMUTILS_PLUGINS"):
         STRATEGIES["of a notebook"]
-
-
-def test_a_module_that_is_not_there():
-    done = CliRunner().invoke(app, ["--plugin", "nothing_of_that_name", "models", "list"])
-    assert done.exit_code == 2 and "there is no plug-in nothing_of_that_name: " in done.stderr

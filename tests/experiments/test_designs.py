@@ -23,7 +23,7 @@ from rmutils.heads.detection import detect_stored
 from rmutils.models import load_model
 from rmutils.models.teaching import TeachingRecipe
 from rmutils.pipeline.retmask import RetMaskConfig
-from rmutils.stats import correlation, heterogeneity
+from rmutils.stats import correlation
 from rmutils.training import RECIPES
 
 SMALL = DesignConfig(
@@ -92,19 +92,6 @@ def test_points_and_their_correlation_by_hand():
     # ranks of the Gini: 5 3 2 1 4; of the gain: 5 2 3 1 4; rho = 1 - 6 * (1 + 1) / (5 * 24)
     ranks = found.loc["Spearman's rank correlation"]
     assert ranks["value"] == pytest.approx(0.9) and ranks["low"] < 0.9 <= ranks["high"]
-
-
-def test_heterogeneity():
-    """Q by a loop; equal true values are found to differ in about 5 % of cases."""
-    values, errors = np.array([1.0, 2.0, 4.0]), np.array([1.0, 0.5, 2.0])
-    weights = [1, 4, 0.25]
-    mean = (1 + 8 + 1) / 5.25
-    q, freedom, p = heterogeneity(values, errors)
-    assert q == pytest.approx(np.dot(weights, (values - mean) ** 2))
-    assert (freedom, p) == (2, pytest.approx(np.exp(-q / 2)))  # chi squared with two degrees
-    rng = np.random.default_rng(0)
-    assert np.mean([heterogeneity(rng.normal(size=12), np.ones(12))[2] < 0.05
-                    for _ in range(600)]) == pytest.approx(0.05, abs=0.03)
 
 
 def test_correlation_against_fisher_and_with_errors():

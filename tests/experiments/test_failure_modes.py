@@ -1,6 +1,5 @@
 """What counts as a lost name, format or chain, and that it is counted right for every mask."""
 
-import shlex
 from itertools import product
 
 import numpy as np
@@ -13,13 +12,10 @@ from rmutils.book.chapters.failure_modes import (
     WHOLE,
     FailureConfig,
     FailureModes,
-    chapter_command,
     failure_modes,
     failure_modes_stored,
 )
 from rmutils.book.findings import finding
-from rmutils.book.site.parameters import check_parameters
-from rmutils.core import paths
 from rmutils.core.errors import UserError
 from rmutils.evaluation.answers import answer
 from rmutils.evaluation.failure_prompts import OUTCOMES, FailurePrompt, failure_prompts, outcome
@@ -209,16 +205,6 @@ def test_stored_responses_are_checked_when_they_are_read(tiny, monkeypatch):
     runs[0, 2, 2] = 0.2
     with pytest.raises(UserError, match="rmutils run 08_failure_modes"):
         failure_modes_stored(str(tiny), SMALL, compute="never")
-
-
-def test_the_command_makes_the_very_configuration():
-    config = FailureConfig(lengths=(256, 512), depths=5, tau=0.05, draws=3, prompts=100, seed=4)
-    words = shlex.split(chapter_command("tiny-qwen3", config))
-    assert words[:3] == ["rmutils", "run", "08_failure_modes"]
-    given = dict(zip(words[4::3], words[5::3], strict=True))
-    parsed = check_parameters(paths.NOTEBOOKS / "08_failure_modes.ipynb", given)
-    assert parsed.pop("model") == "tiny-qwen3" and parsed.pop("compute") == "auto"
-    assert FailureConfig(**parsed) == config
 
 
 def test_a_failure_is_shown_only_where_it_could_show():

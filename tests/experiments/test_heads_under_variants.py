@@ -1,7 +1,6 @@
 """Heads under variants: the stage against detection and masking done by hand, and the curves
 against cases that can be worked out."""
 
-import re
 
 import numpy as np
 import pandas as pd
@@ -28,10 +27,7 @@ from rmutils.book.chapters.retrieval_heads_under_change.findings import (
     scores_under,
     training,
 )
-from rmutils.book.site.classroom import read_exercises
-from rmutils.core import paths
 from rmutils.core.errors import NotStored, UserError
-from rmutils.core.results import read_tables, stored
 from rmutils.evaluation.answers import find_needles
 from rmutils.heads import DetectConfig, HeadScores, detect, mask_heads
 from rmutils.models import load_model
@@ -246,21 +242,3 @@ def test_heads_set_apart_within_their_layer():
     # Asked at two places, a question counts once.
     places = set_apart(pd.concat([trait("mixed", mixed), trait("mixed", mixed[::-1])]), retrieval)
     assert (places["low"] == places["high"]).all()
-
-
-def test_the_case_of_the_last_exercise_has_found_and_failed_needles():
-    """Chapter 15 sends its readers to these stored tables."""
-    exercise, = (one for one in read_exercises(
-        paths.NOTEBOOKS / "15_retrieval_heads_under_change.ipynb")
-        if one.label == "heads-under-change-failed")
-    model, = re.findall(r'`tables\["(.+?)"\]`', exercise.solution)
-    stored_with = {"plain", "Ms-PoE", "Select 0.99"}
-    artifact, = (one for one in stored("variant-heads")
-                 if one.model == model and stored_with <= {*one.manifest["config"]["variants"]})
-    tables = read_tables(artifact.folder)
-    names: dict = {}
-    exec(exercise.stub.replace("    ...", exercise.answer), names)
-    found, failed = names["by_success"](*(
-        tables[name].query("variant == 'Ms-PoE'") for name in ("scores", "cases")),
-        tables["retrieval"])
-    assert 0 <= failed < found <= 1

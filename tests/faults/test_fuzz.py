@@ -172,15 +172,6 @@ class Tries:
         assert peak() - self.before < MEMORY
 
 
-def test_what_is_lost_is_counted():
-    tries, counts = Tries(), []
-    for divisor in (1, 0, 2, 0):
-        tries(lambda divisor=divisor: 1 / divisor)
-    with pytest.raises(ZeroDivisionError):
-        tries.count(lambda **row: counts.append(row), "quotients")
-    assert counts == [{"what": "quotients", "tried": 4, "kept": 2, "lost": 2}]
-
-
 @pytest.mark.fault("foreign file", "damaged")
 @pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.__name__)
 def test_damaged_file(reader, tmp_path, tally):

@@ -38,10 +38,3 @@ def test_what_is_written_by_hand_is_kept_and_other_files_are_left_alone():
         before = copy.deepcopy(other)
         SAVE(other, path=path)
         assert other == before
-
-
-def test_myst_shows_as_myst():
-    """It folds solutions and answers. `container` is a directive that it does not know."""
-    assert "\njupyterlab-myst==" in (paths.ROOT / "requirements-lab.lock").read_text()
-    for path in paths.NOTEBOOKS.glob("*.ipynb"):
-        assert "{container}" not in path.read_text(encoding="utf-8"), path.name

@@ -107,10 +107,6 @@ def test_solutions_come_last_with_the_numbers_of_their_exercises(printed):
     assert text.count("Exercise 7.1") == 2
 
 
-def test_the_list_names_what_only_the_html_has(printed):
-    assert "Parameters, Interface" in printed.pages[0].extract_text()
-
-
 @pytest.mark.parametrize(("name", "most"), [
     ("index", 8), ("chapters/02_masking_sweep", 12), ("chapters/07_general_abilities", 12)])
 def test_pages_of_the_book_stay_within_their_share_of_300(browser, html, name, most):

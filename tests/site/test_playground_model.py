@@ -1,10 +1,6 @@
-"""The playground's models, tokenizers and scores in the browser, against those of this package.
-
-`RMUTILS_PLAYGROUND=long` compares all held-out needles instead of a few.
-"""
+"""The playground's models, tokenizers and scores in the browser, against those of this package."""
 
 import hashlib
-import os
 import random
 import re
 from base64 import b64decode
@@ -34,7 +30,6 @@ HELD_OUT = {"tiny-llama": [("needles", 10, 20)],
             playground.REAL: [("literal", 0, 20), ("paraphrased", 0, 20), ("associative", 0, 10)]}
 """Of each set from which needle to which; no stored score of the page is from one of them."""
 DEPTHS = 0.0, 0.25, 0.5, 0.75, 1.0
-LONG = os.environ.get("RMUTILS_PLAYGROUND") == "long"
 FEW = {"tiny-llama": 6, playground.REAL: 1}
 LOAD = """async name => {
     const model = Playground.models.find(model => model.name === name);
@@ -113,10 +108,11 @@ def held_out(lm) -> list[NiahCase]:
     places = [(i, needle, 256, DEPTHS[i % 5]) for i, needle in enumerate(needles)]
     if lm.name == "tiny-llama":
         places = [(i, needle, 128, depth) for i, needle, *_ in places for depth in DEPTHS]
-    chosen = places if LONG else places[1 :: len(places) // FEW[lm.name]]
-    return [builder.build(*place) for place in chosen]
+    return [builder.build(*place) for place in places[1 :: len(places) // FEW[lm.name]]]
 
 
+teaching_alone = pytest.mark.parametrize("lm", ["tiny-llama"], indirect=True)
+"""With the real model it would take minutes; the page itself asks that, in test_playground.py."""
 WHOLE = {"kind": "WholeModel"}
 """A change is what the page tells its thread: a class of `variants.js` and its settings."""
 
@@ -200,14 +196,14 @@ def test_heads_pointed_at_a_sentence_are_those_of_the_package(page, lm, held_out
     """At the needle's, the last and the first one. The teaching model takes a lot of pointing."""
     scores, _ = detect_stored(lm, playground._grid(lm.name), compute="never")
     heads, differing = scores.select(top_k=20), 0
-    for case in held_out[:10 if LONG else 2]:
+    for case in held_out[:2]:
         whole = in_browser(page, lm, case, WHOLE)
         sentences = [tuple(sentence) for sentence in whole["sentences"]]
         assert case.inserted_span in sentences
         texts = [lm.tokenizer.decode(case.input_ids[slice(*one)]).strip() for one in sentences]
         assert all(re.search(r"[.!?][\"')\]]*$", text) for text in texts[:-1])
         pointed = [(None, 5), (len(sentences) - 1, 10), (0, 10)]
-        for sentence, strength in pointed[:1 if lm.name == playground.REAL and not LONG else 3]:
+        for sentence, strength in pointed[:1 if lm.name == playground.REAL else 3]:
             span = case.inserted_span if sentence is None else sentences[sentence]
             with redirect(lm, heads, Span(case.input_ids, *span), strength):
                 tokens, apart = assert_same(page, lm, case, {
@@ -232,8 +228,8 @@ def test_memory_by_heads_is_that_of_the_package(page, lm, held_out):
     scores, _ = detect_stored(lm, playground._grid(lm.name), compute="never")
     key_heads, forgetful = lm.model.config.num_key_value_heads, 0
     order = ranking(scores, key_heads)
-    for case in held_out[:10 if LONG else 2]:
-        for share in (0.25, 0, 0.75)[:2 if lm.name == playground.REAL and not LONG else 3]:
+    for case in held_out[:2]:
+        for share in (0.25, 0, 0.75)[:2 if lm.name == playground.REAL else 3]:
             whole = order[: round(share * len(order))]
             numbers, left = page.evaluate(CHOSEN, [lm.name, share, len(case.input_ids)])
             assert numbers == [layer * key_heads + head for layer, head in whole]
@@ -258,10 +254,9 @@ def test_memory_by_heads_is_that_of_the_package(page, lm, held_out):
     assert forgetful
 
 
+@teaching_alone
 def test_other_changes_are_those_of_the_package(page, lm, held_out):
     """Ms-PoE, Select and DeCoRe, by turns, so that one finds the cache that another one left."""
-    if lm.name == playground.REAL and not LONG:
-        pytest.skip("minutes: RMUTILS_PLAYGROUND=long")
     scores, _ = detect_stored(lm, playground._grid(lm.name), compute="never")
     heads = scores.select(top_k=playground.MASKED)
     both = [
@@ -275,7 +270,7 @@ def test_other_changes_are_those_of_the_package(page, lm, held_out):
         ({"kind": "MsPoe", "low": 1, "high": 3}, MsPoe(s_min=1, s_max=3)),
     ]
     differing: dict[str, int] = dict.fromkeys((change["kind"] for change, _ in both), 0)
-    for case in held_out[:10 if LONG else 2]:
+    for case in held_out[:2]:
         whole = in_browser(page, lm, case, WHOLE)
         for change, variant in both:
             tokens, apart = assert_same(page, lm, case, change, variant)
@@ -285,9 +280,8 @@ def test_other_changes_are_those_of_the_package(page, lm, held_out):
     assert differing["MsPoe"] and differing["Select"]
 
 
+@teaching_alone
 def test_the_answers_that_ship_are_those_of_the_browser(page, lm):
-    if lm.name == playground.REAL and not LONG:
-        pytest.skip("asked on the page itself, in test_playground.py")
     scene = playground.scenes(lm)[0]
     scores, _ = detect_stored(lm, playground._grid(lm.name), compute="never")
     heads = numbered(lm, scores.select(top_k=playground.MASKED))
@@ -333,6 +327,3 @@ def test_the_kernel_that_ships_is_assembled_from_its_source():
     folder = ROOT / "book" / playground.FOLDER
     script, source = ((folder / name).read_bytes() for name in ("kernel.js", "kernel.wat"))
     assert hashlib.sha256(source).hexdigest() in script.decode("ascii")
-    wasmtime = pytest.importorskip("wasmtime", reason="assembles it; not a part of the lock")
-    shipped = re.findall(r'"([A-Za-z0-9+/=]+)"', script.decode("ascii"))
-    assert b64decode("".join(shipped)) == bytes(wasmtime.wat2wasm(source))

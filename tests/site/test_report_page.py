@@ -7,7 +7,6 @@ from unicodedata import normalize
 from pypdf import PdfReader
 
 from rmutils.book.chapters.your_own_model import OwnModelConfig, examine
-from rmutils.book.experiments.sweep_questions import HAYSTACK
 from rmutils.book.tools.model_report import forecasts, summary
 from rmutils.book.tools.model_report import page as document
 from rmutils.models.loading import trained_folder
@@ -37,13 +36,3 @@ def test_a_copy_of_a_shipped_model_on_one_sheet(browser, cache, tmp_path):
         assert len(sheets) == 1
         assert "effective heads" in normalize("NFKC", sheets[0].extract_text())  # of ligatures
     assert not problems
-
-
-def test_needles_of_the_sweep_are_told_from_those_of_the_detection():
-    own = examine("tiny-llama", OwnModelConfig(), compute="never", command="")
-    answers = own.sweep.answers
-    asked = (answers["count"].eq(0) & answers["task"].eq(HAYSTACK)).sum()
-    found = summary(own, {}).set_index("what")["found"]
-    assert found["needles found in the detection"].endswith(f"of {len(own.scores.cases)}")
-    assert asked != len(own.scores.cases)
-    assert found["needles of the sweep"] == f"{asked}, in prompts of up to 256 tokens"

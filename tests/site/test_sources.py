@@ -2,10 +2,8 @@
 
 import re
 
-import pytest
 import yaml
 
-from rmutils.book.site.pages.reference import plain
 from rmutils.core import paths
 
 TOC = yaml.safe_load((paths.BOOK / "_toc.yml").read_text(encoding="utf-8"))
@@ -27,14 +25,6 @@ def test_contents_list_every_page_and_every_notebook_once():
     notebooks = ["index" if p.stem == "essay" else f"chapters/{p.stem}"
                  for p in paths.NOTEBOOKS.glob("*.ipynb")]
     assert sorted(listed(TOC)) == sorted([*map(str, pages), *notebooks])
-
-
-@pytest.mark.parametrize("annotation, shown", [
-    ("int", "int"), ("Annotated[int, Field(ge=1)] | None", "int | None"),
-    ("(a: Annotated[tuple[Annotated[int, F(x=[1])], ...], G()] = 1, b: str)",
-     "(a: tuple[int, ...] = 1, b: str)")])
-def test_reference_shows_types_without_constraints(annotation, shown):
-    assert plain(annotation) == shown
 
 
 def test_every_citation_has_an_entry():
