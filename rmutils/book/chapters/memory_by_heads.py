@@ -243,7 +243,7 @@ def memory_figure(results: Mapping[str, pd.DataFrame]) -> Figure:
         axes.tick_params(labelsize=9)
         axes.set_xlabel("key heads that keep the whole text (%)", fontsize=9)
     panels[0].set_ylabel("needles found (%)", fontsize=9)
-    panels[0].legend(fontsize=9, loc="lower right")
+    panels[-1].legend(fontsize=9, loc="lower right")
     return figure
 
 
@@ -281,6 +281,25 @@ def needles(model: str, share: float, policy: str = TOP) -> Measured:
     row = table[(table["policy"] == {0: NONE, 1: WHOLE}.get(share, policy))
                 & (table["share"] == share)]
     return Measured.row(row.iloc[0], [name], 100, clusters=answers["needle"].nunique(), verdict="")
+
+
+def counted(model: str, share: float, policy: str = TOP) -> dict[str, object]:
+    """Count the needles asked and found in a condition, for prose; dashes before any result."""
+    if model not in stored():
+        return {"found": "–", "asked": "–"}
+    answers = stored()[model][0]
+    success = answers[(answers["policy"] == policy) & (answers["share"] == share)]["success"]
+    return {"found": int(success.sum()), "asked": len(success)}
+
+
+def one_needle(model: str, needle: int) -> pd.DataFrame:
+    """Return what a model answers about one needle under the conditions that decide."""
+    answers = stored()[model][0].query("needle == @needle")
+    keepers = {(WHOLE, 1.0): "all heads", (TOP, MAIN): f"the {MAIN:.0%} that copy most",
+               (MATCHED, MAIN): "the same number of others in the same layers"}
+    said = answers.set_index(["policy", "share"])["response"]
+    return pd.DataFrame({"who keeps the text": keepers.values(),
+                         "answer": [said[condition] for condition in keepers]})
 
 
 def bytes_kept(model: str, share: float) -> int:
