@@ -128,9 +128,10 @@ def blind_spot(
         return ""
     if same >= CONSTANT:
         return f"{what}: the untrained model answers {answer!r} to {same:.0%} of the questions"
-    beside = (f"{chance:.1f} without looking at the question" if before - chance < MARGIN
-              else "the ceiling is 100")
-    return f"{what}: {before:.1f} of 100 before training, {beside}"
+    if before - chance >= MARGIN:
+        return f"{what}: {before:.1f} of 100 before training, close to the ceiling"
+    better = "hardly" if before > chance else "no"
+    return f"{what}: {better} better than blind guessing ({before:.1f} of 100 against {chance:.1f})"
 
 
 @dataclass(frozen=True)

@@ -55,3 +55,10 @@ def test_the_picture_has_the_width_of_the_text_and_its_data_their_names():
     data = drawn_data(figure)
     points = data[data["mark"] == "point"].dropna(subset="series")
     assert points[["series", "y name", "x"]].to_numpy().tolist() == [[*row[:3]] for row in ROWS]
+
+
+def test_a_corrected_p_decides_where_it_is_given():
+    figure = forest(TABLE.assign(p=[0.04, 0.05, NAN, NAN]), "points", **COLUMNS, p="p")
+    assert [sign for _, sign, _ in marks(figure.axes[0])] == [">", "o", "o", "D"]
+    words = [text.get_text() for text in figure.legends[0].texts]
+    assert words == ["shown: above zero", "undecided", "no interval"]

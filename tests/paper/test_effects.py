@@ -176,7 +176,7 @@ def test_failures(monkeypatch):
         "m", "format constraint").blocked
     monkeypatch.setattr(failure_modes, "outcome", lambda prompt, text: (
         "copied" if text != prompt.text else "lost"))
-    assert "90.0 of 100 before training, 100.0 without" in failures_added(
+    assert "no better than blind guessing (90.0 of 100 against 100.0)" in failures_added(
         "m", "entity name").blocked
 
 
@@ -350,7 +350,7 @@ def test_which_cells_could_have_moved(monkeypatch, cleared):
     found = blind_cells("m")
     assert found["Cite", 9] == ""
     assert found["RAG", 9] == (
-        "RAG at 9 tokens: 12.0 of 100 before training, 10.0 without looking at the question")
+        "RAG at 9 tokens: hardly better than blind guessing (12.0 of 100 against 10.0)")
     assert "answers '[2] > [1]' to 100%" in found["Re-rank", 9]
 
 

@@ -138,10 +138,10 @@ def test_what_has_no_say():
 
 @pytest.mark.parametrize(("before", "chance", "said"), [
     (50, 25, ""), (50, 50 - MARGIN, ""), (100 - MARGIN, 0, ""),
-    (50, 50.1 - MARGIN, "50.0 of 100 before training, 44.5 without looking"),
-    (99, 0, "the ceiling is 100"), (100.01 - MARGIN, 0, "the ceiling is 100"),
-    (99, 99 - MARGIN, "the ceiling is 100"),
-    (0, 0, "without looking")])
+    (50, 50.1 - MARGIN, "hardly better than blind guessing (50.0 of 100 against 44.5)"),
+    (99, 0, "close to the ceiling"), (100.01 - MARGIN, 0, "close to the ceiling"),
+    (99, 99 - MARGIN, "close to the ceiling"),
+    (0, 0, "no better than")])
 def test_a_score_needs_room(before, chance, said):
     found = blind_spot(before, chance, "Cite")
     assert (found == "") == (said == "") and said in found

@@ -3,32 +3,33 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from IPython.display import HTML
 from matplotlib.figure import Figure
 
 from rmutils.book.claims.claim_list import Judged, Part
-from rmutils.book.figures.report import rounded
-from rmutils.book.figures.style import BLUE, GREY, MODEL_COLOURS, PALE, PURPLE, RED, new_axes, on
+from rmutils.book.figures.report import fold, rounded
+from rmutils.book.figures.style import MODEL_COLOURS, PALE, new_axes, on
 from rmutils.book.figures.style import WIDTH as WIDE
 from rmutils.book.figures.training_figures import SIGNS
-from rmutils.book.verdicts import (
-    AGAINST,
-    BLIND,
-    EXCLUDED,
-    NOT_RUN,
-    PARTLY,
-    REACHED,
-    SHOWN,
-    SMALLER,
-    UNDECIDED,
-    UNTESTABLE,
-)
+from rmutils.book.verdicts import UNDECIDED
 from rmutils.stats import Interval
 
 WIDTH, STEP = 240, 7  # width of a row's picture, and the height of an effect in it, in pixels
+
+
+def claims_that_matter(judged: Sequence[Judged], plain: Mapping[str, str]) -> HTML:
+    """Show some claims, by name, in plain words, with their verdicts and what was found."""
+    by_name = {one.claim.id: one for one in judged}
+    rows = "".join(
+        f"<tr><td>{html.escape(words)}</td><td>{_sign(by_name[name])}</td>"
+        f"<td>{_number(by_name[name])} {_link(by_name[name])}</td></tr>"
+        for name, words in plain.items())
+    return HTML('<div class="rm-claims rm-scroll"><table class="rm-table"><thead><tr><th>the claim'
+                "</th><th>verdict here</th><th>what decides most</th></tr></thead><tbody>"
+                f"{rows}</tbody></table></div>")
 
 
 def claim_list(judged: Sequence[Judged]) -> HTML:
@@ -36,27 +37,39 @@ def claim_list(judged: Sequence[Judged]) -> HTML:
     rows = "".join(map(_claim_row, judged))
     head = "".join(f"<th>{name}</th>" for name in (
         "the paper says", "verdict here", "our number", "all effects", "page"))
+    shown = fold(f'<table class="rm-table"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody>'
+                 "</table>", len(judged), f"All {len(judged)} claims")
     return HTML('<div class="rm-claims rm-scroll" tabindex="0" role="region" aria-label="Claims">'
-                f'<table class="rm-table"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody>'
-                "</table></div>")
+                f"{shown}</div>")
 
 
 def _claim_row(one: Judged) -> str:
-    sign, kind = SIGNS[one.verdict]
-    said, told = one.claim.said[0], one.telling
+    said = one.claim.said[0]
     known = [part for part in one.parts if part.effect]
     models = sorted({word for part in known for word in map(str, part.of)
                      if word in MODEL_COLOURS})
-    number = html.escape(_told(told) if told and told.effect else
-                         one.note or one.claim.untestable).replace("`", "")
-    page, name = page_of(told)
-    link = f'<a href="{page}.html">{name}</a>' if page else ""
     return (
         f'<tr data-verdict="{one.verdict}" data-section="{html.escape(said.place)}" '
         f'data-model="{html.escape("|".join(models))}">'
         f"<td><q>{html.escape(said.as_printed)}</q> <small>{html.escape(said.place)}</small></td>"
-        f'<td><span class="rm-sign rm-{kind}">{sign}</span> {html.escape(one.words)}</td>'
-        f"<td>{number}</td><td>{_picture(known)}</td><td>{link}</td></tr>")
+        f"<td>{_sign(one)}</td><td>{_number(one)}</td><td>{_picture(known)}</td>"
+        f"<td>{_link(one)}</td></tr>")
+
+
+def _sign(one: Judged) -> str:
+    sign, kind = SIGNS[one.verdict]
+    return f'<span class="rm-sign rm-{kind}">{sign}</span> {html.escape(one.words)}'
+
+
+def _number(one: Judged) -> str:
+    told = one.telling
+    return html.escape(_told(told) if told and told.effect else
+                       one.note or one.claim.untestable).replace("`", "")
+
+
+def _link(one: Judged) -> str:
+    page, name = page_of(one.telling)
+    return f'<a href="{page}.html">{name}</a>' if page else ""
 
 
 def _told(part: Part) -> str:
@@ -119,12 +132,13 @@ def verdicts_by_topic(judged: Sequence[Judged]) -> Figure:
     names = [HEADS, MASKING, TRAINED, ANSWERS, NOT_HERE]
     figure, axes = new_axes(size=(WIDE, 3.0))
     left = np.zeros(len(names))
-    for label, verdicts, colour in KINDS:
-        count = np.array([sum(topic == name and one.verdict in verdicts
+    for kind, (label, colour) in KINDS.items():
+        count = np.array([sum(topic == name and SIGNS[one.verdict][1] == kind
                               for topic, one in zip(topics, judged, strict=True))
                           for name in names])
         if count.any():
-            axes.barh(range(len(names)), count, left=left, color=colour, height=0.6, label=label)
+            axes.barh(range(len(names)), count, left=left, color=colour, height=0.6,
+                      label=f"{label}: {count.sum()}")
             for y in np.flatnonzero(count):
                 axes.text(left[y] + count[y] / 2, y, str(count[y]), ha="center", va="center",
                           color=on(colour), fontsize=10)
@@ -137,12 +151,10 @@ def verdicts_by_topic(judged: Sequence[Judged]) -> Figure:
     return figure
 
 
-KINDS = (("shown", (REACHED, SHOWN), BLUE), ("shown, but smaller, or in part", (SMALLER, PARTLY),
-                                             PURPLE),
-         ("undecided, or not run yet", (UNDECIDED, NOT_RUN), GREY), ("too small, or the opposite",
-                                                     (EXCLUDED, AGAINST), RED),
-         ("could not have shown it", (BLIND, UNTESTABLE), PALE))
-"""Label, verdicts and colour of the parts of a bar."""
+KINDS = {"for": ("✓ shown", "#7fc8a9"), "part": ("✓< ½ smaller, or in part", "#cfe8b4"),
+         "small": ("< size excluded", "#f6d58a"), "against": ("✗ opposite shown", "#f0a48a"),
+         "open": ("? undecided", PALE), "blind": ("– · could not be shown here", "#f1f3f5")}
+"""Label and colour of the parts of a bar: the signs and colours of the list of claims."""
 
 
 def _picture(parts: Sequence[Part]) -> str:

@@ -11,21 +11,28 @@ from matplotlib.lines import Line2D
 
 from rmutils.book.figures.report import number
 from rmutils.book.figures.style import BLUE, GREY, INK, RED, WIDTH
+from rmutils.book.verdicts import ALPHA
 
 SIGNS = {"above": (">", BLUE, "interval above {}"), "below": ("<", RED, "interval below {}"),
          "open": ("o", GREY, "interval includes {}"), "none": ("D", INK, "no interval")}
 """Marker, colour and words; each of the three says the same."""
+DECIDED = SIGNS | {"above": (">", BLUE, "shown: above {}"), "below": ("<", RED, "shown: below {}"),
+                   "open": ("o", GREY, "undecided")}
+"""The same where corrected p decide."""
 PANELS = 4  # panels side by side; with more, names of rows are left without room
 
 
 def forest(
     table: pd.DataFrame, xlabel: str, *, label: str = "label", value: str = "value",
     group: str | None = None, panel: str | None = None, reference: float = 0,
-    sharex: bool = False,
+    sharex: bool = False, p: str | None = None,
 ) -> Figure:
-    """Draw comparisons as dots with 95 % intervals, grouped, coloured by their side of zero."""
+    """Draw comparisons as dots with 95 % intervals, grouped, coloured by their side of zero; where
+    a column has corrected p, one of 0.05 or more leaves a row uncoloured."""
+    signs = DECIDED if p else SIGNS
     table = pd.DataFrame({
         "label": table[label], "value": table[value], "low": table["low"], "high": table["high"],
+        "p": table[p] if p else 0.0,
         "group": table[group] if group else "", "panel": table[panel] if panel else ""})
     panels = list(table["panel"].unique())
     if len(panels) > PANELS:
@@ -56,8 +63,8 @@ def forest(
     figure.legend(handles=[
         Line2D([], [], marker=marker, color=colour, ls="-" if sign != "none" else "", lw=1.6, ms=6,
                label=words.format("zero" if reference == 0 else f"{reference:g}"))
-        for sign, (marker, colour, words) in SIGNS.items() if sign in found],
-        ncols=len(SIGNS), loc="outside upper center")
+        for sign, (marker, colour, words) in signs.items() if sign in found],
+        ncols=len(signs), loc="outside upper center")
     return figure
 
 
@@ -77,8 +84,8 @@ def _draw(axes: Axes, part: pd.DataFrame, places: dict[tuple[str, str], int],
           reference: float) -> set[str]:
     found = set()
     for row in part.itertuples():
-        sign = ("none" if pd.isna(row.low) else "above" if row.low > reference
-                else "below" if row.high < reference else "open")
+        sign = ("none" if pd.isna(row.low) else "open" if row.p >= ALPHA else
+                "above" if row.low > reference else "below" if row.high < reference else "open")
         marker, colour, _ = SIGNS[sign]
         place = places[row.group, row.label]
         if sign != "none":

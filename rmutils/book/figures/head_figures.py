@@ -150,18 +150,18 @@ def score_bins(shares: Mapping[str, list[float]], labels: list[str]) -> Figure:
     """Stacked shares of heads per score bin, a bar per source."""
     figure, axes = new_axes(size=(WIDTH, 0.9 + 0.42 * len(shares)))
     rows = np.arange(len(shares))
-    table = np.array(list(shares.values()), dtype=float)
+    table = 100 * np.array(list(shares.values()), dtype=float)
     left = np.zeros(len(rows))
     for column, (label, colour) in enumerate(zip(labels, BIN_COLOURS, strict=True)):
         width = np.nan_to_num(table[:, column])
         axes.barh(rows, width, left=left, color=colour, label=label, height=0.72)
-        for row in rows[width > 0.045]:
-            axes.text(left[row] + width[row] / 2, row, f"{100 * width[row]:.1f}", ha="center",
+        for row in rows[width > 4.5]:
+            axes.text(left[row] + width[row] / 2, row, f"{width[row]:.1f}", ha="center",
                       va="center", fontsize=9, color="black")
         left += width
     axes.set_yticks(rows, list(shares), fontsize=9)
     axes.invert_yaxis()
-    axes.set(xlabel="share of heads", xlim=(0, 1.0))
+    axes.set(xlabel="heads, %", xlim=(0, 100))
     axes.legend(ncols=len(labels), loc="lower center", bbox_to_anchor=(0.3, 1.0), fontsize=9,
                 handlelength=0.8, columnspacing=0.8, handletextpad=0.4)
     return figure

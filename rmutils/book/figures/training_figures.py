@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import html
 import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
-from IPython.display import HTML
 from matplotlib.figure import Figure
 
 from rmutils.book import verdicts as rule
@@ -146,17 +144,3 @@ SIGNS = {rule.REACHED: ("✓✓", "for"), rule.SHOWN: ("✓", "for"),
          rule.UNDECIDED: ("?", "open"), rule.BLIND: ("–", "blind"), rule.NOT_RUN: ("…", "blind"),
          rule.UNTESTABLE: ("·", "blind")}
 """Sign and colour of each verdict; the sign alone says it, too."""
-
-
-def verdict_strip(claims: pd.DataFrame) -> HTML:
-    """Show the verdict on each claim as a coloured cell with a sign, and what the signs mean."""
-    cells, legend = [], []
-    for verdict, (sign, kind) in SIGNS.items():
-        rows = claims[claims["verdict"] == verdict]
-        cells += [f'<li class="rm-{kind}" title="{html.escape(row.place)}: '
-                  f'“{html.escape(row.as_printed)}”: {verdict}">{sign}</li>'
-                  for row in rows.itertuples()]
-        if len(rows):
-            legend += [f'<span class="rm-{kind}">{sign}</span> {verdict}: {len(rows)}']
-    return HTML(f'<div class="rm-strip"><ol aria-label="Verdicts on {len(claims)} claims">'
-                f'{"".join(cells)}</ol><p>{" ".join(legend)}</p></div>')

@@ -50,7 +50,7 @@ def few_heads(
         bars.plot([low, high], [-place, -place], color=INK, lw=1.2)
         bars.text(high + 0.015, -place, f"{value:.0%}", va="center", weight="bold")
     bars.set(xlim=(0, 1), yticks=[0, -1, -2], yticklabels=[name for name, _ in names.values()],
-             xlabel="needles found (line: 95 % interval)")
+             xlabel="needles found (line: 95% interval)")
     bars.xaxis.set_major_formatter(PercentFormatter(1))
     bars.tick_params(axis="y", length=0)
     bars.spines["left"].set_visible(False)

@@ -289,7 +289,7 @@ def _side_by_side(
     heard = [cell for cell, why in cells.items() if not why]
     categories = list(dict.fromkeys(cell[0] for cell in heard))
     if not heard:
-        more = f"; and so {len(cells) - 1} more" if len(cells) > 1 else ""
+        more = f"; the same in {len(cells) - 1} other tests" if len(cells) > 1 else ""
         raise CannotShow(next(iter(cells.values())) + more, POINTS, names)
     if category is None and len(categories) < CATEGORIES:
         raise CannotShow(f"only {' and '.join(categories)} could have moved, and one category is "

@@ -51,7 +51,6 @@ MOST_OPEN = 3  # so many pairs of the errata are open; a longer group is folded
 UNNOTICED = "None of the tests that were tried runs it.", "No test notices it yet."
 COUNTED = {"class": "rm-counts", "width": "100%"}  # options of tables of counts
 MADE = ("made", "commit", "machine")  # columns of `_made`
-STRIP = '<div class="rm-strip">'
 TOUCHES = {
     "bold is best": "which value of a table is marked as the best",
     "caption": "which input lengths a table is about",
@@ -183,10 +182,9 @@ def said(book: Path, chapter: str, cell: str) -> str:
 
 
 def _text(output: NotebookNode) -> str | None:
-    """Markdown of a text, of a table's data, or of a strip of verdicts."""
+    """Markdown of a text, or of a table's data."""
     if kind_of(output) != "table":
-        shown = output.data.get("text/html", "")
-        return shown if shown.startswith(STRIP) else output.data.get("text/markdown")
+        return output.data.get("text/markdown")
     head, *rows = csv.reader(io.StringIO(output.metadata["rmutils"]["csv"]))
     return "\n".join(table([*map(literal, head)], [[*map(literal, row)] for row in rows],
                            f"|{' --- |' * len(head)}"))
