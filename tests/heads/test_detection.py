@@ -200,27 +200,35 @@ def test_published_definition_makes_copies(llama, every_case_counts):
     assert "score" not in inputs_of("weights", GRID, "book")
 
 
+def built(kind, tokenizer, **more):
+    """A random model of another family of transformers."""
+    return wrap(AutoModelForCausalLM.from_config(CONFIG_MAPPING[kind](
+        vocab_size=len(tokenizer), hidden_size=32, intermediate_size=64, num_attention_heads=4,
+        num_key_value_heads=2, max_position_embeddings=512, eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id, bos_token_id=None,
+        **{"num_hidden_layers": 2, **more})), tokenizer)
+
+
+SHORT = DetectConfig(lengths=(256,), depths=(0.5,), needles=1, max_new_tokens=2)
+
+
 @pytest.mark.parametrize("kind", ["nemotron", "stablelm"])
 def test_layers_that_hand_no_recorder_on_are_told(kind, tokenizer):
-    model = AutoModelForCausalLM.from_config(CONFIG_MAPPING[kind](
-        vocab_size=len(tokenizer), hidden_size=32, intermediate_size=64, num_hidden_layers=2,
-        num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=512,
-        eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id,
-        bos_token_id=None))
-    config = DetectConfig(lengths=(256,), depths=(0.5,), needles=1, max_new_tokens=2)
     with pytest.raises(UserError, match="cannot be watched"):
-        detect(wrap(model, tokenizer), config)
+        detect(built(kind, tokenizer), SHORT)
 
 
 def test_an_attention_that_wants_contiguous_outputs(tokenizer):
     """AFMoE looks at what attention returns by `view`."""
-    model = AutoModelForCausalLM.from_config(CONFIG_MAPPING["afmoe"](
-        vocab_size=len(tokenizer), hidden_size=32, intermediate_size=64, num_hidden_layers=2,
-        num_attention_heads=4, num_key_value_heads=2, head_dim=8, max_position_embeddings=512,
-        eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id,
-        bos_token_id=None))
-    config = DetectConfig(lengths=(256,), depths=(0.5,), needles=1, max_new_tokens=2)
-    assert detect(wrap(model, tokenizer), config).shape == (2, 4)
+    assert detect(built("afmoe", tokenizer, head_dim=8), SHORT).shape == (2, 4)
+
+
+@pytest.mark.parametrize("score", ["dla", "patching"])
+def test_heads_of_two_sizes_are_told(score, tokenizer):
+    lm = built("gemma4_text", tokenizer, head_dim=8, global_head_dim=16,
+               vocab_size_per_layer_input=64, num_hidden_layers=6)
+    with pytest.raises(UserError, match="differ in size from layer to layer"):
+        detect(lm, SHORT.changed({"score": score}))
 
 
 @pytest.mark.parametrize("found", [0.5, None, np.ones((2, 4)), np.ones((4, 4)) * 1j])
@@ -228,16 +236,4 @@ def test_a_score_of_ones_own_has_a_number_for_each_head(found, llama):
     name = f"own-{np.shape(found)}-{np.asarray(found).dtype}"
     register_score(name)(lambda case, answer: found)
     with pytest.raises(UserError, match="not numbers of the shape"):
-        detect(llama, DetectConfig(score=name, lengths=(256,), needles=1, max_new_tokens=2))
-
-
-@pytest.mark.parametrize("score", ["dla", "patching"])
-def test_heads_of_two_sizes_are_told(score, tokenizer):
-    model = AutoModelForCausalLM.from_config(CONFIG_MAPPING["gemma4_text"](
-        vocab_size=len(tokenizer), hidden_size=32, intermediate_size=64, num_hidden_layers=6,
-        num_attention_heads=4, num_key_value_heads=2, head_dim=8, global_head_dim=16,
-        max_position_embeddings=512, eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id, bos_token_id=None, vocab_size_per_layer_input=64))
-    config = DetectConfig(lengths=(256,), needles=1, max_new_tokens=2, score=score)
-    with pytest.raises(UserError, match="differ in size from layer to layer"):
-        detect(wrap(model, tokenizer), config)
+        detect(llama, SHORT.changed({"score": name}))

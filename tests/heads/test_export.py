@@ -109,17 +109,6 @@ def test_a_family_without_the_bias_is_told(tokenizer, tmp_path):
     assert torch.equal(logits(lm), usual)
 
 
-def test_columns_in_the_file_are_zero(lm, tmp_path):
-    """Those of the masked heads of size 8, and nothing else has changed."""
-    saved = load_file(export_masked(lm, HEADS, tmp_path / "masked") / "model.safetensors")
-    expected = weights(lm)
-    for layer, columns in (0, slice(8, 16)), (2, slice(0, 8)), (2, slice(24, 32)):
-        expected[f"model.layers.{layer}.self_attn.o_proj.weight"][:, columns] = 0
-    tied = {"lm_head.weight"} if lm.model.config.tie_word_embeddings else set()
-    assert {*expected} - {*saved} == tied
-    assert all(torch.equal(tensor, expected[name]) for name, tensor in saved.items())
-
-
 def test_others_may_read_the_folder(llama, tmp_path):
     """As any folder and file that this user makes: a server often runs under another name."""
     (tmp_path / "plain").mkdir()

@@ -17,7 +17,7 @@ from rmutils.core.errors import UserError
 from rmutils.core.paths import CORPORA
 from rmutils.core.results import Stage, find
 from rmutils.corpora.niah import load_needles
-from rmutils.heads import DetectConfig, HeadScores, detect, detection
+from rmutils.heads import DetectConfig, HeadScores, detection
 from rmutils.heads.detection import DETECT, detect_stored, inputs_of
 from rmutils.models import identify
 from tests.conftest import make_lm
@@ -51,13 +51,6 @@ def test_computed_once_then_read(home, monkeypatch):
     assert again.cases.equals(scores.cases) and len(again.cases) == 8
     assert artifact.manifest["facts"]["cases"] == artifact.manifest["facts"]["successful"] == 8
     assert {*artifact.manifest["files"]} == {"cases.parquet", "scores.safetensors"}
-
-
-def test_same_as_detect(home, llama):
-    scores, _ = detect_stored(llama, SMALL)
-    plain = detect(llama, SMALL)
-    np.testing.assert_array_equal(scores.runs, plain.runs)
-    assert scores.cases.drop(columns="seconds").equals(plain.cases.drop(columns="seconds"))
 
 
 def parsed(command, monkeypatch):

@@ -7,9 +7,11 @@ AXE = Axe()
 QUICK = {"resultTypes": ["violations"], "preload": False, "iframes": False}
 """Without preload: axe itself would ask for the style sheets once more."""
 COLOURS = ["color-contrast", "link-in-text-block"]
-ELSEWHERE = [*COLOURS, "region", "css-orientation-lock"]
-"""Not asked of every page: colours are looked at by `faint`, the others take seconds and are either
-never serious or cannot be judged without preload."""
+STANDARDS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
+"""Axe's other rules are hardly ever serious; together they take a quarter of its time."""
+ELSEWHERE = [*COLOURS, "css-orientation-lock", "scrollable-region-focusable"]
+"""Not asked by axe: colours are looked at by `faint`, boxes that scroll by `OUT_OF_REACH`; how a
+page turns cannot be judged without preload."""
 FRAME = [[".bd-sidebar-primary"], [".bd-header"], ["footer"]]
 """What all pages share."""
 NEW = "data-new-look"
@@ -55,15 +57,9 @@ OUT_OF_REACH = """() => [...document.querySelectorAll('main *, .bd-sidebar-prima
 
 
 def barriers(page: Page, *, frame: bool = True) -> list[str]:
-    """All but colours: what axe calls serious or critical, headings that skip a level, and boxes
-    that the keyboard cannot scroll.
-
-    Parameters
-    ----------
-    frame : bool
-        Whether axe looks at what all pages share, too.
-    """
-    found = _axe(page, {"rules": {rule: {"enabled": False} for rule in ELSEWHERE}},
+    """All but colours: by axe, of headings, of boxes that scroll; `frame`: of what pages share."""
+    off = dict.fromkeys([*ELSEWHERE, *["bypass"] * (not frame)], {"enabled": False})
+    found = _axe(page, {"runOnly": STANDARDS, "rules": {**off, "tabindex": {"enabled": True}}},
                  None if frame else {"exclude": FRAME})
     headings = page.evaluate(HEADINGS)
     if [level for level, _ in headings].count(1) != 1:
@@ -74,14 +70,8 @@ def barriers(page: Page, *, frame: bool = True) -> list[str]:
 
 
 def faint(page: Page, known: set[str]) -> list[str]:
-    """Text that stands out too little, and links that only their colour tells from the text, by
-    axe. Of text that looks alike, one piece is looked at: all of it would take minutes.
-
-    Parameters
-    ----------
-    known : set of str
-        Looks of pages before, which are not asked again; those of this page are added.
-    """
+    """Faint text, and links that only their colour tells from text, by axe: one piece of each look
+    that is not `known` from pages before, since all of them would take minutes."""
     looks = page.evaluate(MARK, [NEW, sorted(known)])
     if len(looks) == len(known):
         return []
