@@ -13,11 +13,12 @@ import pandas as pd
 from IPython.display import Markdown
 
 from rmutils.book.figures.report import rounded
-from rmutils.book.verdicts import Effect
+from rmutils.book.verdicts import Effect, names_of
 from rmutils.core.errors import NotStored, UserError
 from rmutils.core.registry import Registry
+from rmutils.core.results import Artifact
 from rmutils.preference.strategies import STRATEGIES
-from rmutils.stats import LEVEL, Interval
+from rmutils.stats import LEVEL, Contrast, Interval
 
 Verdict = Literal["shown", "opposite shown", "undecided", ""]
 SHOWN: Verdict = "shown"
@@ -33,13 +34,14 @@ class Measured:
     """What the function of a finding returns."""
 
     found: Interval  # in the unit of the finding; without ends where there is no interval
-    artifacts: Collection[str]  # names of the stored results that it was computed from
+    artifacts: Collection[str | Artifact]  # the stored results that it was computed from
     clusters: int | None = None  # independent pieces of evidence: needles, questions, texts
     p: float = math.nan  # corrected as the plan says; NaN where the interval alone decides
     # By the rule of the plan. Default: shown if the interval lies above zero, the opposite if it
     # lies below, and p, if there is one, is below 0.05.
     verdict: Verdict | None = None
-    words: Mapping[str, object] | None = None  # what the standard sentence names besides
+    # What the standard sentence names besides; by default what the function was called with.
+    words: Mapping[str, object] | None = None
 
     @classmethod
     def of(cls, effect: Effect, scale: float, **words: object) -> Self:
@@ -49,8 +51,16 @@ class Measured:
                    verdict=UNDECIDED if effect.blocked else None)
 
     @classmethod
+    def contrast(
+        cls, found: Contrast, artifacts: Collection[str | Artifact], scale: float = 100, *,
+        p: float = math.nan, **words: object,
+    ) -> Self:
+        """From a comparison; its own p is not corrected, so one has to be given."""
+        return cls(scaled(found.interval, scale), artifacts, found.clusters, p, words=words)
+
+    @classmethod
     def row(
-        cls, row: pd.Series, artifacts: Collection[str], scale: float = 1, *,
+        cls, row: pd.Series, artifacts: Collection[str | Artifact], scale: float = 1, *,
         clusters: int | None = None, p: str = "", verdict: Verdict | None = None, **words: object,
     ) -> Self:
         """From a row of a table: its value and the ends of its interval; `p` names the column."""
@@ -59,7 +69,9 @@ class Measured:
                    row[p] if p else math.nan, verdict, words)
 
     @classmethod
-    def count(cls, value: float, artifacts: Collection[str] = (), **words: object) -> Self:
+    def count(
+        cls, value: float, artifacts: Collection[str | Artifact] = (), **words: object
+    ) -> Self:
         """Something that was counted or is printed: nothing was drawn."""
         return cls(Interval(float(value), math.nan, math.nan), artifacts, words=words)
 
@@ -171,24 +183,24 @@ def _measured(name: str, declared: Declared, of: tuple[Any, ...]) -> Finding:
     try:
         one = declared.measure(*of)
         if isinstance(one, Effect):
-            one = Measured.of(one, declared.scale, **_measured_on(declared.measure, of))
+            one = Measured.of(one, declared.scale)
     except NotStored as missing:
         return Finding(name, math.nan, math.nan, math.nan, declared.unit, None, math.nan, NONE,
                        declared.otherwise, (), declared.place, str(missing))
     value, low, high = map(float, one.found)
-    words = {key: str(word) for key, word in (one.words or {}).items()}
-    otherwise = re.sub(r"\{(\w+)\}", lambda found: words.get(found[1], found[0]),
+    words = _measured_on(declared.measure, of) | {**(one.words or {})}
+    otherwise = re.sub(r"\{(\w+)\}", lambda found: str(words.get(found[1], found[0])),
                        declared.otherwise)
     return Finding(name, value, low, high, declared.unit, one.clusters, one.p,
                    _verdict(low, high, one.p) if one.verdict is None else one.verdict, otherwise,
-                   tuple(one.artifacts), declared.place)
+                   names_of(one.artifacts), declared.place)
 
 
 def _measured_on(measure: Callable[..., object], of: tuple[Any, ...]) -> dict[str, object]:
     """Name what a quantity is measured on; strategies as readers know them."""
     bound = signature(measure).bind(*of)
     bound.apply_defaults()
-    return {name: STRATEGIES[one].name if one in STRATEGIES else one
+    return {name: STRATEGIES[one].name if isinstance(one, str) and one in STRATEGIES else one
             for name, one in bound.arguments.items()}
 
 

@@ -43,6 +43,7 @@ from pydantic import model_validator
 
 from rmutils.core.config import Config
 from rmutils.core.registry import Registry
+from rmutils.core.results import Artifact
 from rmutils.preference.strategies import STRATEGIES
 from rmutils.stats import LEVEL, Interval, holm, interval_p, smallest_effect, smallest_p
 
@@ -68,6 +69,11 @@ MODELS = 8
 (5 %, two-sided), about half of the variance; with four 0.95."""
 
 
+def names_of(artifacts: Collection[str | Artifact]) -> tuple[str, ...]:
+    """Names of stored results, of which some may be given by name."""
+    return tuple(one if isinstance(one, str) else one.name for one in artifacts)
+
+
 @dataclass(frozen=True)
 class Effect:
     """A measured quantity."""
@@ -86,11 +92,11 @@ class Effect:
 
     @classmethod
     def of(
-        cls, found: Interval, unit: str, artifacts: Collection[str], clusters: int | None,
-        note: str = "", blind: str = "",
+        cls, found: Interval, unit: str, artifacts: Collection[str | Artifact],
+        clusters: int | None, note: str = "", blind: str = "",
     ) -> Self:
         """From an interval of `rmutils.stats`."""
-        return cls(*map(float, found), unit, tuple(artifacts), clusters, note, blind)
+        return cls(*map(float, found), unit, names_of(artifacts), clusters, note, blind)
 
     @property
     def blocked(self) -> str:
@@ -114,9 +120,9 @@ class Effect:
 class CannotShow(Exception):
     """Nothing that was measured could have moved."""
 
-    def __init__(self, blind: str, unit: str, artifacts: Collection[str]):
+    def __init__(self, blind: str, unit: str, artifacts: Collection[str | Artifact]):
         super().__init__(blind)
-        self.effect = Effect(np.nan, np.nan, np.nan, unit, tuple(artifacts), None, "", blind)
+        self.effect = Effect(np.nan, np.nan, np.nan, unit, names_of(artifacts), None, "", blind)
 
 
 def blind_spot(

@@ -280,7 +280,7 @@ def contrast_needles(arm: str, base: str, model: str) -> Measured:
     """Needles found by one way minus another; p allows for needles only, corrected for models."""
     row = _needles().loc[(arm, base, model)]
     return Measured.row(row, [CONTRASTED.name], 100, clusters=int(row["needles"]), p="p_holm",
-                        arm=SHORT[arm], base=SHORT[base], model=model)
+                        arm=SHORT[arm], base=SHORT[base])
 
 
 @declare("contrast-perplexity", unit="times", place=TEXTS, otherwise=(
@@ -295,4 +295,4 @@ def contrast_perplexity(arm: str) -> Measured:
 def contrast_time(model: str) -> Measured:
     """Processor time for a token by DeCoRe, as a multiple of the model's own."""
     table = seconds_per_token(stored().tables["costs"]).set_index("model")
-    return Measured.row(table.loc[model], [CONTRASTED.name], model=model)
+    return Measured.row(table.loc[model], [CONTRASTED.name])

@@ -297,8 +297,7 @@ def _effect(modes: FailureModes, kind: str, more: str, less: str,
 def prompts_failed(modes: FailureModes, model: str, artifacts: Collection[str], kind: str,
                    masked: str) -> Measured:
     """Prompts of a kind that the whole model passes, minus those that a masked one passes."""
-    return Measured.of(_effect(modes, kind, WHOLE, masked, artifacts), 100, model=model, kind=kind,
-                       masked=MASKS[masked])
+    return Measured.of(_effect(modes, kind, WHOLE, masked, artifacts), 100, masked=MASKS[masked])
 
 
 @declare("live-prompts-failed", unit="points", place=LIVE, otherwise=(
@@ -321,7 +320,7 @@ def prompts_failed_beyond(modes: FailureModes, model: str, artifacts: Collection
     able = {name: one for name in asked
             if not (one := _effect(modes, name, control, RETRIEVAL, artifacts)).blocked}
     p = dict(zip(able, holm([one.p(0) for one in able.values()]), strict=True))
-    found = Measured.of(effect, 100, model=model, kind=kind, control=MASKS[control])
+    found = Measured.of(effect, 100, control=MASKS[control])
     return replace(found, p=p.get(kind, math.nan))
 
 
@@ -335,4 +334,4 @@ def responses_that(modes: FailureModes, model: str, artifacts: Collection[str], 
         raise NotStored(f"No prompts of the kind {kind} were asked with {MASKS[masked]}.")
     row = rows.loc[(kind, masked)]
     return Measured.row(row, artifacts, 100, clusters=int(row["prompts"]), verdict=NONE,
-                        model=model, kind=kind, masked=MASKS[masked], outcome=outcome)
+                        masked=MASKS[masked])

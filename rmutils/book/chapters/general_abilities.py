@@ -314,7 +314,7 @@ def smallest_change(model: str) -> Measured:
     """Smallest change by RetMask that four of five repetitions would have shown."""
     table = changed(model)
     row = _row(table[table["task"] == ALL], model, RETMASK)
-    return Measured.count(row["smallest_effect"], model=model)
+    return Measured.count(row["smallest_effect"])
 
 
 @cache
@@ -343,8 +343,7 @@ def drift(model: str, strategy: str = RETMASK) -> Measured:
     """Divergence from the model before training on held-out text."""
     table = drift_by_strategy(abilities(model).drift)
     row = _row(table[table["measure"] == drifts.FROM_BASE], model, strategy)
-    return Measured.row(row, (), NATS, verdict=NONE, model=model,
-                        strategy=STRATEGIES[strategy].name)
+    return Measured.row(row, (), NATS, verdict=NONE, strategy=STRATEGIES[strategy].name)
 
 
 @cache
@@ -358,5 +357,4 @@ def masked_abilities() -> real_tasks.States:
 def abilities_masked(what: str, of: str = "mean") -> Measured:
     """Score of the larger model in one state minus that in another, in all or in one task."""
     rows = masked_abilities().effects().set_index(["what", "of"])
-    return Measured.row(rows.loc[(what, of)], [one.name for one in masked_abilities().artifacts],
-                        p="p", what=what, of=of)
+    return Measured.row(rows.loc[(what, of)], masked_abilities().artifacts, p="p")

@@ -270,7 +270,7 @@ def kept(model: str) -> Measured:
     answers, name = _answers(model)
     found = top_minus_others(answers, MAIN)
     p = primary().set_index("model").loc[model, "p_holm"]
-    return Measured(scaled(found.interval), [name], found.clusters, p, words={"model": model})
+    return Measured(scaled(found.interval), [name], found.clusters, p)
 
 
 @declare("memory-needles", unit="percent", place=FIGURE, otherwise="{value} % {ci}.")

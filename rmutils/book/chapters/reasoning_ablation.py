@@ -33,7 +33,7 @@ def _measured(table: pd.DataFrame, strategy: str) -> Measured:
     if rows.empty:
         raise NotStored(f"{MODEL} is not evaluated after {STRATEGIES[strategy].name}. "
                         + " ".join(f"`{command}`" for command in evaluations().missing[:1]))
-    return Measured.row(rows.iloc[0], [one.name for one in evaluations().artifacts], p="p_holm",
+    return Measured.row(rows.iloc[0], evaluations().artifacts, p="p_holm",
                         clusters=int(rows["clusters"].iloc[0]), strategy=STRATEGIES[strategy].name)
 
 

@@ -52,7 +52,7 @@ def needle_chosen(column: str, p: float) -> Measured:
     part = table[table["p"] == p]
     row = levels(part.assign(variant=""), column).iloc[0]
     return Measured(scaled(row[["value", "low", "high"]]), [name], part["question"].nunique(),
-                    verdict=NONE, words={"model": LARGE, "p": p})
+                    verdict=NONE, words={"model": LARGE})
 
 
 @declare("steps-beyond-prompt", unit="points", place=RECALL, otherwise=(
@@ -65,8 +65,7 @@ def steps_beyond_prompt(p: float = MOST) -> Measured:
              for at, part in table[table["p"] <= MOST].groupby("p")}
     verdict = (SHOWN if all(one.low > 0 for one in found.values()) else
                AGAINST if all(one.high < 0 for one in found.values()) else UNDECIDED)
-    return Measured(scaled(found[p].interval), [name], found[p].clusters, verdict=verdict,
-                    words={"p": p})
+    return Measured(scaled(found[p].interval), [name], found[p].clusters, verdict=verdict)
 
 
 @declare("live-needle-chosen", unit="percent", place="fig-select-layers", otherwise=(
@@ -78,8 +77,7 @@ def live_needle_chosen(
     """Share of the needle's tokens that a layer has chosen when they are to be copied."""
     part = recall.query("layer == @layer and p == @p")
     row = levels(part.assign(variant=""), "next").iloc[0]
-    return Measured.row(row, [artifact], 100, clusters=part["question"].nunique(), verdict=NONE,
-                        model=model, layer=layer)
+    return Measured.row(row, [artifact], 100, clusters=part["question"].nunique(), verdict=NONE)
 
 
 @declare("needles-lost-selecting", unit="points", place=QUALITY, otherwise=(
@@ -92,8 +90,8 @@ def needles_lost_selecting(model: str) -> Measured:
         require([run_notebook("15_retrieval_heads_under_change", {"compute_stored": "auto"})])
     table, artifact = found[model]
     row = changes(table, "correct").set_index("variant").loc[CHANGED]
-    return Measured(scaled(row[["effect", "high", "low"]], -100), [artifact.name],
-                    int(row["clusters"]), row["p"], words={"model": model})
+    return Measured(scaled(row[["effect", "high", "low"]], -100), [artifact], int(row["clusters"]),
+                    row["p"])
 
 
 @cache
@@ -120,7 +118,7 @@ def tokens_stay(steps: int) -> Measured:
     """Share of the chosen tokens that a later step chooses, too."""
     tables, name = _agreement()
     table = levels(tables["overlap"].assign(variant=""), "common", ["steps"]).set_index("steps")
-    return Measured.row(table.loc[steps], [name], 100, verdict=NONE, model=LARGE, steps=steps,
+    return Measured.row(table.loc[steps], [name], 100, verdict=NONE, model=LARGE,
                         clusters=tables["overlap"]["question"].nunique())
 
 
@@ -131,8 +129,7 @@ def select_time(
 ) -> Measured:
     """Processor time as a multiple of the plain model's; shown means that it is less."""
     row = ratios(costs, column).set_index("variant").loc[variant]
-    return Measured.row(row, [artifact], verdict=less_than_one(row), variant=variant, what=what,
-                        model=model)
+    return Measured.row(row, [artifact], verdict=less_than_one(row))
 
 
 @declare("gpu-step", unit="times", place=GPU, otherwise=(

@@ -313,8 +313,7 @@ _times = cache(times_of_ours)
 def time_of_ours(group: str, way: str) -> Measured:
     """Seconds of another way over those of ours."""
     table = _times()
-    return Measured.row(table[(table["group"] == group) & (table["way"] == way)].iloc[0], [],
-                        way=way)
+    return Measured.row(table[(table["group"] == group) & (table["way"] == way)].iloc[0], [])
 
 
 @declare("growth-beside-reading", unit="percent", place="fig-speed-length", otherwise=(

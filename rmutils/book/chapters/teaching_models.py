@@ -120,8 +120,7 @@ def needles_found(found: pd.DataFrame, state: str) -> Measured:
     """Share of needles found in a state, as `rmutils.evaluation.answers.find_needles` tells it."""
     share = interval(found["success"], found["needle"], bounds=SHARE,
                      cases=found["needle"].nunique())
-    return Measured(scaled(share), (), found["needle"].nunique(), verdict=NONE,
-                    words={"state": state})
+    return Measured(scaled(share), (), found["needle"].nunique(), verdict=NONE)
 
 
 @declare("teaching-needles-lost", unit="points", place=MASKED, otherwise=(
@@ -139,8 +138,7 @@ def needles_lost(others: pd.DataFrame, retrieval: pd.DataFrame) -> Measured:
 def other_heads_together(model: str) -> Measured:
     """Needles lost without as many other heads as there are retrieval heads, a mean over sets."""
     cases, artifact = ablate_stored(model, compute="never")
-    return Measured(scaled(together(cases).loc["together"]), [artifact.name],
-                    cases["needle"].nunique(), words={"model": model})
+    return Measured(scaled(together(cases).loc["together"]), [artifact], cases["needle"].nunique())
 
 
 @declare("strongest-head", unit="percent", place=FORMED, otherwise=(
@@ -149,5 +147,5 @@ def strongest_head(model: str) -> Measured:
     """Forced score of the highest head at the end of training."""
     formed, artifact = formation_stored(model, compute="never")
     risen = half_risen(formed)
-    return Measured(scaled((risen["score"], risen["low"], risen["high"])), [artifact.name],
-                    verdict=SHOWN, words={"model": model})
+    return Measured(scaled((risen["score"], risen["low"], risen["high"])), [artifact],
+                    verdict=SHOWN)

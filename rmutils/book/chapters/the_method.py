@@ -216,7 +216,7 @@ def instructions_that_become_pairs(model: str) -> Measured:
         return len(run.pairs) / int(run.artifact.manifest["config"]["instructions"])
 
     found, names = _over_runs(model, share, SHARE)
-    return Measured(scaled(found), names, len(names), verdict=SHOWN, words={"model": model})
+    return Measured(scaled(found), names, len(names), verdict=SHOWN)
 
 
 @declare("answers-move", unit="nats", place="fig-first-steps", otherwise=(
@@ -229,7 +229,7 @@ def answers_move(model: str, side: Literal["chosen", "rejected"]) -> Measured:
         return float(run.curve[f"{side}_reward"].tail(LAST_STEPS).mean()) / beta
 
     found, names = _over_runs(model, change, ANY)
-    return Measured(found, names, len(names), words={"model": model, "side": side})
+    return Measured(found, names, len(names))
 
 
 def first_losses() -> dict[str, float]:

@@ -179,8 +179,8 @@ def own_measure(own: OwnModel, what: str, masked: bool) -> Measured:
     at = curve[(curve["policy"] == "retrieval") & (curve["count"] == heads)]
     if at.empty:
         raise NotStored(f"The sweep of {own.name} has no step at {heads} heads.")
-    return Measured.row(at.iloc[0], [own.artifacts[-1].name], 100, verdict="", model=own.name,
-                        what=what, heads=heads)
+    return Measured.row(at.iloc[0], [own.artifacts[-1]], 100, verdict="", model=own.name,
+                        heads=heads)
 
 
 @declare("gain-by-sparsity", unit="points", place="fig-own-forecast", otherwise=(
@@ -188,4 +188,4 @@ def own_measure(own: OwnModel, what: str, masked: bool) -> Measured:
 def gain_by_sparsity(one: Forecast, kind: str) -> Measured:
     """Slope of gain against sparsity over models on which both are known, per tenth."""
     slope = one.line.slope if one.line else (math.nan,) * 3
-    return Measured(scaled(slope, 0.1), [], len(one.known), words={"kind": kind})
+    return Measured(scaled(slope, 0.1), [], len(one.known))

@@ -28,8 +28,7 @@ SCALES = {"names_difference": 100}  # measures of pairs that are shown in percen
 def pairs_differ(measures: pd.DataFrame, measure: str, model: str) -> Measured:
     """Mean of a measure of chosen beside rejected answers, over pairs."""
     row = summarize(measures[[measure]]).iloc[0]
-    return Measured.row(row, [], SCALES.get(measure, 1), clusters=int(row["pairs"]),
-                        measure=measure, model=model)
+    return Measured.row(row, [], SCALES.get(measure, 1), clusters=int(row["pairs"]))
 
 
 @declare("pairs-beyond", unit="percent, nats or tokens", place=PAIRS, otherwise=(
@@ -43,8 +42,7 @@ def pairs_beyond(measures: pd.DataFrame, others: Sequence[pd.DataFrame], measure
     both = difference_on_same(measures[measure], [table[measure] for table in others])
     if both is None:
         raise NotStored(f"No two instructions have a pair of both RetMask and {control}.")
-    return Measured(scaled(both[2], SCALES.get(measure, 1)), [], words={
-        "measure": measure, "model": model, "control": control})
+    return Measured(scaled(both[2], SCALES.get(measure, 1)), [], words={"control": control})
 
 
 @cache
@@ -67,7 +65,7 @@ def _leads() -> pd.DataFrame:
 def half_learned_needles(model: str) -> Measured:
     """Needles found after RetMask, minus after masking others of the same layers."""
     return Measured.row(_leads().set_index("model").loc[model], [half.HALF_LEARNED.name], 100,
-                        clusters=half_learned().cases["needle"].nunique(), p="p_holm", model=model)
+                        clusters=half_learned().cases["needle"].nunique(), p="p_holm")
 
 
 @declare("half-learned-verdict", unit="models", place=HALF, otherwise=(
@@ -128,7 +126,7 @@ def half_learned_again_verdict() -> Measured:
 def half_learned_again_heads(model: str) -> Measured:
     """Score of the masked heads after RetMask, minus after the control."""
     table = half.compare_arms(half_learned_again(), measure="retrieval").set_index("model")
-    return Measured.row(table.loc[model], [again.HALF_LEARNED_AGAIN.name], 100, model=model)
+    return Measured.row(table.loc[model], [again.HALF_LEARNED_AGAIN.name], 100)
 
 
 @declare("held-out-margin", unit="margin", place="fig-curves", otherwise=(

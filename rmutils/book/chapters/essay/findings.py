@@ -74,14 +74,14 @@ ANSWERS, RUNS = "fig-beside-controls", "fig-published-runs"
 def heads_that_halve(model: str) -> Measured:
     """Fewest highest heads, of the numbers tried, without which at most half is found."""
     used = [artifact.name for artifact in real_masking().artifacts]
-    return Measured.count(needles_by_count()[1][model], used, model=model)
+    return Measured.count(needles_by_count()[1][model], used)
 
 
 @declare("heads-in-all", unit="heads", place=HEADS,
          otherwise="{model} has {value} attention heads.")
 def count_heads(model: str) -> Measured:
     """Attention heads of a model."""
-    return Measured.count(heads_in_all()[model], model=model)
+    return Measured.count(heads_in_all()[model])
 
 
 @declare("pooled-lead", unit="points", place=ANSWERS, otherwise=(
@@ -113,7 +113,7 @@ def published_runs(
         "runs": len(maps), "different runs": int(maps.groupby("model")["map"].nunique().sum()),
         "heads": len(every),
         "heads that stay": len(every & published_heads(model, distinct=True))}
-    return Measured.count(counts[what], what=what)
+    return Measured.count(counts[what])
 
 
 @declare("printed-comparisons", unit="pairs", place="errata", otherwise=(
@@ -121,5 +121,4 @@ def published_runs(
 def printed_comparisons(what: Literal["should agree", "disagree"] = "should agree") -> Measured:
     """Pairs of printed numbers that should agree, and those that do not."""
     agrees = audit()["agrees"]
-    return Measured.count({"should agree": len(agrees), "disagree": (~agrees).sum()}[what],
-                          what=what)
+    return Measured.count({"should agree": len(agrees), "disagree": (~agrees).sum()}[what])

@@ -127,7 +127,7 @@ def _measured(model: str, compare: Any, outcome: str) -> Measured:
     tables, artifact = tables_of(model)
     found = compare(tables)
     rows = compared().set_index(["model", "outcome"])
-    return Measured(found.interval, [artifact.name], found.clusters,
+    return Measured(found.interval, [artifact], found.clusters,
                     rows.loc[(model, outcome), "p_holm"], words={"model": model})
 
 

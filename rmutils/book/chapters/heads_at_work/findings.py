@@ -133,8 +133,8 @@ def share(model: str, kind: str, group: str = RETRIEVAL) -> Measured:
     """Positions at which a group of heads, by default the retrieval heads, looks at a kind."""
     tables, artifact = tables_of(model)
     found = level(tables, kind, group)
-    return Measured(Interval(*(100 * end for end in found)), [artifact.name],
-                    len(tables["windows"]), verdict="")
+    return Measured(Interval(*(100 * end for end in found)), [artifact], len(tables["windows"]),
+                    verdict="")
 
 
 @declare("work-more", unit="percentage points", place=FIGURE, otherwise=(
@@ -145,8 +145,7 @@ def more(model: str, kind: str) -> Measured:
     tables, artifact = tables_of(model)
     found = difference(tables, kind)
     p = compared(kind).set_index("model").loc[model, "p_holm"]
-    return Measured(Interval(*(100 * end for end in found.interval)), [artifact.name],
-                    found.clusters, p, words={"model": model, "kind": kind})
+    return Measured(Interval(*(100 * end for end in found.interval)), [artifact], found.clusters, p)
 
 
 def copies_in(model: str, text: str) -> str:

@@ -197,7 +197,7 @@ def beyond_others(model: str, way: str) -> Measured:
     result, name = _of(model)
     row = _fewest(result, way)
     return Measured(scaled(row["difference"]), [name], int(row["needles"]), row["p_holm"],
-                    words={"model": model, "way": {RESTORE: "restoring", REMOVE: "removing"}[way]})
+                    words={"way": {RESTORE: "restoring", REMOVE: "removing"}[way]})
 
 
 def _fewest(result: IsItCausal, way: str) -> pd.Series:
@@ -231,9 +231,9 @@ def real_beyond_others(model: str, way: str) -> Measured:
     """Tokens that the top 5 % of heads restore or remove, minus others of their layers."""
     result, name = _of_real(model)
     row = _fewest(result, way)
-    return Measured(scaled(row["difference"]), [name], int(row["needles"]), row["p_holm"], words={
-        "model": model, "count": int(row["count"]),
-        "way": {RESTORE: "restoring", REMOVE: "removing"}[way]})
+    return Measured(scaled(row["difference"]), [name], int(row["needles"]), row["p_holm"],
+                    words={"count": int(row["count"]),
+                           "way": {RESTORE: "restoring", REMOVE: "removing"}[way]})
 
 
 @declare("real-exchange-total", unit="points", place=REAL, otherwise=(
@@ -243,9 +243,9 @@ def real_moved(model: str, way: str) -> Measured:
     """Tokens that restoring returns, or removing loses, by the 5 % of heads that copy most."""
     result, name = _of_real(model)
     row = _fewest(result, way)
-    return Measured(scaled(row["top"]), [name], int(row["needles"]), words={
-        "model": model, "count": int(row["count"]),
-        "way": {RESTORE: "restoring", REMOVE: "removing"}[way]})
+    return Measured(scaled(row["top"]), [name], int(row["needles"]),
+                    words={"count": int(row["count"]),
+                           "way": {RESTORE: "restoring", REMOVE: "removing"}[way]})
 
 
 @declare("needle-is-worth", unit="points", place=REAL, otherwise=(
@@ -254,8 +254,7 @@ def needle_is_worth(model: str) -> Measured:
     """Tokens of the answer that are right with the needle and wrong without it."""
     result, name = _of_real(model)
     found = room(result)
-    return Measured(scaled(found), [name], result.sets["needle"].nunique(),
-                    words={"model": model})
+    return Measured(scaled(found), [name], result.sets["needle"].nunique())
 
 
 @declare("real-removing-minus-restoring", unit="points", place=REAL, otherwise=(
@@ -265,7 +264,7 @@ def real_removing_minus_restoring(model: str) -> Measured:
     """Tokens that removing 5 % of the heads loses, minus what restoring them returns."""
     result, name = _of_real(model)
     count = int(_fewest(result, RESTORE)["count"])
-    return Measured(scaled(imbalance(result, COPY, count)), [name], words={"model": model})
+    return Measured(scaled(imbalance(result, COPY, count)), [name])
 
 
 @declare("removing-minus-restoring", unit="points", place=SETS, otherwise=(
@@ -275,7 +274,7 @@ def removing_minus_restoring(model: str) -> Measured:
     """Tokens that removing the fewest heads loses, minus what restoring them returns."""
     result, name = _of(model)
     count = int(_fewest(result, RESTORE)["count"])
-    return Measured(scaled(imbalance(result, COPY, count)), [name], words={"model": model})
+    return Measured(scaled(imbalance(result, COPY, count)), [name])
 
 
 @declare("own-heads-beyond-shifted", unit="points", place=TOKENS, otherwise=(
@@ -285,7 +284,7 @@ def own_heads_beyond_shifted(model: str) -> Measured:
     """Tokens that each token's own heads return, minus those of the token before it."""
     _, name = _of(model)
     found = _own_heads_by_model()[model]
-    return Measured(scaled(found.more), [name], p=found.p, words={"model": model})
+    return Measured(scaled(found.more), [name], p=found.p)
 
 
 @cache
@@ -310,5 +309,4 @@ def leaders_apart(length: int) -> Measured:
     """Copy score of the leader at short prompts, minus that of the leader at long ones."""
     table, _, artifact = by_length()
     row = table.set_index("length").loc[length]
-    return Measured(scaled(row["difference"]), [artifact.name], p=row["p_holm"],
-                    words={"length": length})
+    return Measured(scaled(row["difference"]), [artifact], p=row["p_holm"])

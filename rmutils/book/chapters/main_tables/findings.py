@@ -80,8 +80,7 @@ def _row(table: pd.DataFrame, model: str, strategy: str) -> pd.Series:
 
 
 def _measured(row: pd.Series, found: Evaluated, **words: object) -> Measured:
-    return Measured.row(row, [artifact.name for artifact in found.artifacts],
-                        clusters=int(row["clusters"]), p="p_holm", **words)
+    return Measured.row(row, found.artifacts, clusters=int(row["clusters"]), p="p_holm", **words)
 
 
 @declare("score-gain", unit="points", place=GAINS, otherwise=(
@@ -138,7 +137,7 @@ def task_points_lost(model: str) -> Measured:
         raise NotStored(f"The tasks of {model} are not stored. `rmutils run 03_main_tables -p "
                         "compute_real auto` makes them.")
     used = [artifact.name for artifact in real_tasks.tasks_by_state(model).artifacts]
-    return Measured.row(found[model], used, p="p_holm", model=model)
+    return Measured.row(found[model], used, p="p_holm")
 
 
 def leads_by_model() -> pd.DataFrame:

@@ -318,8 +318,7 @@ def score_lost_beyond_same_layers(model: str) -> Effect:
     the heads that copy most masked; mean over the data sets that a pilot left."""
     states = tasks_by_state(model)
     row, whole = states.effects().iloc[0], states.answers[WHOLE]  # the primary comparison
-    return Effect.of(Interval(row.value, row.low, row.high), "points",
-                     [artifact.name for artifact in states.artifacts], len(whole),
+    return Effect.of(Interval(row.value, row.low, row.high), "points", states.artifacts, len(whole),
                      _data_sets(whole), blind_spot(_mean(whole), 0, "the mean", ceiling=False))
 
 

@@ -231,10 +231,9 @@ def _compared(
     if own.empty:
         raise _missing(model)
     answers = real_masking().answers
-    return Measured.row(
-        own.iloc[0], [artifact.name for artifact in real_masking().artifacts], scale, p=p,
-        clusters=int(answers.loc[answers["model"] == model, "needle"].nunique()), verdict=verdict,
-        model=model, count=count)
+    return Measured.row(own.iloc[0], real_masking().artifacts, scale, p=p,
+                        clusters=int(answers.loc[answers["model"] == model, "needle"].nunique()),
+                        verdict=verdict, model=model, count=count)
 
 
 @cache
@@ -324,5 +323,4 @@ def noticeably_worse_from(model: str, measure: str, curve: pd.DataFrame, artifac
     """Fewest highest heads from which on a measure is noticeably worse; undecided if at none."""
     count = worse_from(curve, sign=1 if measure in ("repetition", "perplexity") else -1)
     return Measured(Interval(math.nan if count is None else count, math.nan, math.nan), [artifact],
-                    verdict=UNDECIDED if count is None else SHOWN,
-                    words={"model": model, "measure": measure})
+                    verdict=UNDECIDED if count is None else SHOWN)

@@ -70,7 +70,7 @@ def two_causes(what: str) -> Measured:
     """A quantity that the plan's rule asks for, by its name in `tested`."""
     tables, names = _stored()
     return Measured(scaled(tested(tables["needles"], load_plan("ms_poe"))[what]), names,
-                    tables["needles"]["question"].nunique(), words={"what": what})
+                    tables["needles"]["question"].nunique())
 
 
 @declare("price-many-minus-one", unit="percent", place=PRICE, otherwise=(
@@ -81,7 +81,7 @@ def price_many_minus_one(model: str) -> Measured:
     tables, names = _stored()
     texts = tables["texts"].query("cause == '' and model == @model")
     row = perplexities(texts, ONE).set_index("variant").loc[MANY, CHANGE]
-    return Measured(scaled(row), names, texts["question"].nunique(), words={"model": model})
+    return Measured(scaled(row), names, texts["question"].nunique())
 
 
 @cache
@@ -108,4 +108,4 @@ def documents_change(variant: str) -> Measured:
     """Questions to documents that the real model answers under a variant, minus plain."""
     tables, names = _real()
     row = changes(tables["documents"], "correct").set_index("variant").loc[variant]
-    return Measured.row(row, names, 100, clusters=int(row["clusters"]), variant=variant)
+    return Measured.row(row, names, 100, clusters=int(row["clusters"]))

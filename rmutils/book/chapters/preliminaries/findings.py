@@ -57,8 +57,7 @@ def head_copies(scores: HeadScores, head: Head, artifact: str) -> Measured:
     "{value} of the top {top} heads of one grid are among those of the other {ci}."))
 def top_heads_found_again(one: HeadScores, other: HeadScores, top: int, artifact: str) -> Measured:
     """How many of the highest heads two grids share."""
-    return Measured(Interval(*top_overlap(one, other, top)), [artifact], verdict=SHOWN,
-                    words={"top": top})
+    return Measured(Interval(*top_overlap(one, other, top)), [artifact], verdict=SHOWN)
 
 
 def at_length(scores: HeadScores, length: int) -> HeadScores:
@@ -97,8 +96,7 @@ def heads_lost_at_ends(model: str) -> Measured:
     """Top heads found at random places, minus those found at start and end."""
     table, artifact = depths_compared(model)
     row = table.loc[OVERLAP]
-    return Measured(scaled((row[RANDOM] - row[COLLAPSED], -row["high"], -row["low"])),
-                    [artifact.name], words={"model": model})
+    return Measured(scaled((row[RANDOM] - row[COLLAPSED], -row["high"], -row["low"])), [artifact])
 
 
 @declare("heads-that-copy", unit="percent", place=REAL, otherwise=(
@@ -108,8 +106,7 @@ def heads_that_copy(model: str) -> Measured:
     plan = real_models()
     scores, artifact = detect_stored(model, detection(plan), compute="never")
     found = scores.statistic(partial(share_above, tau=plan.content["tau"]))
-    return Measured(scaled(found), [artifact.name], len({*scores.clusters}), verdict=SHOWN,
-                    words={"model": model})
+    return Measured(scaled(found), [artifact], len({*scores.clusters}), verdict=SHOWN)
 
 
 @declare("top-heads-at-longer", unit="heads", place=REAL, otherwise=(
@@ -123,4 +120,4 @@ def top_heads_at_longer(model: str, top: int = 10) -> Measured:
                      for one in (detection(plan), config))
     return Measured(Interval(*top_overlap(shorter[0], long[0], top)),
                     [shorter[1].name, long[1].name], len({*long[0].clusters}), verdict=SHOWN,
-                    words={"model": model, "top": top, "length": f"{config.lengths[0]:,}"})
+                    words={"length": f"{config.lengths[0]:,}"})

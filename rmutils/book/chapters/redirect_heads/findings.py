@@ -227,8 +227,7 @@ def moved(model: str) -> Measured:
     if model not in variants.answers:
         require([REDIRECT.command])
     found = points(moved_minus_pointed(model))
-    return Measured(found.interval, [variants.artifacts[model].name], found.clusters,
-                    words={"model": model})
+    return Measured(found.interval, [variants.artifacts[model]], found.clusters)
 
 
 def _follows(model: str, part: str) -> Measured:
@@ -238,7 +237,7 @@ def _follows(model: str, part: str) -> Measured:
     top = condition(answers[model], TOP)
     found = points(more(top, condition(answers[model], MATCHED)))
     p = primary(answers).set_index("model").loc[model, "p_holm"]
-    return Measured(found.interval, [stored(part).artifacts[model].name], found.clusters, p,
+    return Measured(found.interval, [stored(part).artifacts[model]], found.clusters, p,
                     words={"model": model, "count": int(top["count"].iloc[0]),
                            "heads": HEADS[model]})
 

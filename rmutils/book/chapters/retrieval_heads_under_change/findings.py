@@ -232,7 +232,7 @@ def _measured(
 ) -> Measured:
     tables, artifact = found
     row = table[(table["quantity"] == quantity) & (table["variant"] == variant)].iloc[0]
-    return Measured.row(row, [artifact.name], 100, verdict=verdict, model=artifact.model,
+    return Measured.row(row, [artifact], 100, verdict=verdict, model=artifact.model,
                         variant=variant, clusters=tables["needles"]["question"].nunique())
 
 
@@ -289,5 +289,5 @@ def keys_order(every: Mapping[str, Found], model: str) -> Measured:
     verdict = (SHOWN if clear and row["low"] > HALF else
                AGAINST if clear and row["high"] < HALF else UNDECIDED)
     tables, artifact = every[model]
-    return Measured.row(row, [artifact.name], 100, p="p_holm", verdict=verdict, model=model,
+    return Measured.row(row, [artifact], 100, p="p_holm", verdict=verdict,
                         clusters=tables["traits"]["question"].nunique())

@@ -286,4 +286,4 @@ def _ratio(
 def reading_time_ratio(times: pd.DataFrame, work: dict[int, float], what: str) -> Measured:
     """Seconds to read the longest text over those that the shorter ones predict by their work."""
     ratio, (low, high), _ = prediction_ratio(times, work)
-    return Measured(Interval(ratio, low, high), [], times["round"].nunique(), words={"what": what})
+    return Measured(Interval(ratio, low, high), [], times["round"].nunique())

@@ -51,7 +51,7 @@ def share_of_retrieval_heads(model: str) -> Effect:
     """Share of heads at or above the model's threshold."""
     scores, artifact, tau = detection_of(model)
     share = scores.statistic(partial(share_above, tau=tau))
-    return Effect.of(share, "share of heads", [artifact.name], _needles(scores))
+    return Effect.of(share, "share of heads", [artifact], _needles(scores))
 
 
 @quantity("the highest tenth of the heads of {model} holds {effect} % of all retrieval scores",
@@ -59,7 +59,7 @@ def share_of_retrieval_heads(model: str) -> Effect:
 def scores_held_by_top_tenth(model: str) -> Effect:
     """Share of all retrieval scores, added up, that the highest tenth of the heads hold."""
     scores, artifact, _ = detection_of(model)
-    return Effect.of(scores.statistic(_held_by_top_tenth), "share of scores", [artifact.name],
+    return Effect.of(scores.statistic(_held_by_top_tenth), "share of scores", [artifact],
                      _needles(scores))
 
 
@@ -74,7 +74,7 @@ def retrieval_heads_from_few_needles(model: str) -> Effect:
     the same threshold; on average over all choices of three, with an interval over needles."""
     scores, artifact, tau = detection_of(model)
     found, choices = recall_of_detections(scores, NEEDLES, tau=tau)
-    return Effect.of(found, "share of heads", [artifact.name], _needles(scores),
+    return Effect.of(found, "share of heads", [artifact], _needles(scores),
                      f"over all {len(choices):,} choices; the worst finds {choices.min():.0%}")
 
 
@@ -189,8 +189,8 @@ DESIGNED, EQUAL = "fig-designed-gains", "fig-equal-designs"
 def scores_in_top_heads(model: str) -> Measured:
     """Share of all copy scores that the highest 5 % of the heads of a real model have."""
     scores, artifact = detect_stored(model, detection(real_models()), compute="never")
-    return Measured(scaled(scores.statistic(sparsity.share_of_top)), [artifact.name],
-                    len({*scores.clusters}), words={"model": model}, verdict=SHOWN)
+    return Measured(scaled(scores.statistic(sparsity.share_of_top)), [artifact],
+                    len({*scores.clusters}), verdict=SHOWN)
 
 
 @declare("score-statistics-that-match", unit="numbers", place=BINS, otherwise=(
@@ -206,8 +206,7 @@ def statistics_that_match() -> Measured:
 def published_sparsity(model: str, statistic: str) -> Measured:
     """A measure of sparsity of the published scores; intervals over runs."""
     rows = load_published_summary().set_index(["model", "statistic"])
-    return Measured.row(rows.loc[(model, statistic)], (), verdict=SHOWN, model=model,
-                        statistic=statistic)
+    return Measured.row(rows.loc[(model, statistic)], (), verdict=SHOWN)
 
 
 @declare("full-layers-share", unit="percent", place=WINDOWS, otherwise=(
@@ -224,7 +223,7 @@ def full_layers_share(
     if rows.empty:
         raise NotStored(f"{model} found no needle {side}.")
     verdict = SHOWN if rows["low"].iloc[0] > 1 / every else UNDECIDED
-    return Measured.row(rows.iloc[0], [artifact.name], 100, verdict=verdict, model=model, side=side)
+    return Measured.row(rows.iloc[0], [artifact], 100, verdict=verdict)
 
 
 @declare("gain-over-designed-sparsity", unit="r", place=DESIGNED, otherwise=(

@@ -124,7 +124,7 @@ def one_layer(half: str, asked: str = "needles", spared: Sequence[int] = ()) -> 
     require(missing)
     table = tables[asked][~tables[asked]["variant"].isin(map(str, spared))]
     change = float(by_half(table, COUNT).set_index("variant").loc[half, "effect"])
-    return replace(Measured.count(100 * change, [artifacts[0].name], half=half),
+    return replace(Measured.count(100 * change, [artifacts[0]]),
                    clusters=table["question"].nunique())
 
 
@@ -135,8 +135,7 @@ def sharing_time(
 ) -> Measured:
     """Time of reading as a multiple of that of another variant; shown means that it is less."""
     row = ratios(costs, "prefill_seconds", base).set_index("variant").loc[heads]
-    return Measured.row(row, [artifact], verdict=less_than_one(row), model=model, heads=heads,
-                        base=words)
+    return Measured.row(row, [artifact], verdict=less_than_one(row), base=words)
 
 
 def less_than_one(row: pd.Series) -> Verdict:
@@ -152,4 +151,4 @@ def apart_in_key_groups(model: str) -> Measured:
     if model not in found:
         raise NotStored("Their distances are not stored.")
     table, apart = found[model]
-    return Measured(apart.interval, [f"likeness/{model}"], len(table), words={"model": model})
+    return Measured(apart.interval, [f"likeness/{model}"], len(table))

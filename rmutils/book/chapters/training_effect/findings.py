@@ -122,7 +122,7 @@ def needles_found_change(model: str, strategy: str = RETMASK) -> Effect:
 def needles_change(model: str, strategy: str = RETMASK) -> Measured:
     """The same with a p over needles, which is not corrected."""
     runs = trainings(model, strategy)
-    one = Measured.of(needles_found_change(model, strategy), 100, model=model,
+    one = Measured.of(needles_found_change(model, strategy), 100,
                       strategy=STRATEGIES[strategy].name)
     return replace(one, p=_p_of_needles(runs[0].before, [run.after for run in runs]))
 
@@ -215,7 +215,7 @@ def larger_answers_change(outcome: str, against: str) -> Measured:
     if (outcome, against, "both") not in rows.index:
         require([larger.REAL_TRAINING.command])
     return Measured.row(rows.loc[(outcome, against, "both")], _names(found.artifacts), p="p",
-                        outcome=outcome, against=larger.NAMES[against])
+                        against=larger.NAMES[against])
 
 
 @declare("larger-needles-found", unit="percent", place=LARGER,
@@ -247,7 +247,7 @@ def larger_form_change() -> Measured:
     "points {ci}: {verdict}."))
 def masked_heads_rise_over_all(model: str) -> Measured:
     """The same over all cases solved before, and all solved after."""
-    return Measured.of(masked_heads_after(model, "successful")[RETMASK], 100, model=model)
+    return Measured.of(masked_heads_after(model, "successful")[RETMASK], 100)
 
 
 @cache
@@ -323,7 +323,7 @@ def _rises() -> pd.DataFrame:
     "{verdict}."))
 def half_rises(half: str) -> Measured:
     """Rise of the masked half, of the spared half, or of heads that do not copy."""
-    return Measured.row(_rises().loc[half], _names(_halves().artifacts), 100, p="p", half=half,
+    return Measured.row(_rises().loc[half], _names(_halves().artifacts), 100, p="p",
                         clusters=_needles(_halves().whole.before))
 
 
@@ -345,7 +345,7 @@ def rise_on_other_needles(model: str) -> Measured:
     runs = trainings(model, RETMASK)
     pairs = [PairedDetection(run.before, run.after, run.heads) for run in runs]
     row = split_half(pairs, cases="both").set_index("quantity").loc["change"]
-    return Measured.row(row, [run.artifact.name for run in runs], 100, model=model,
+    return Measured.row(row, [run.artifact.name for run in runs], 100,
                         clusters=_needles(runs[0].before))
 
 
@@ -356,7 +356,7 @@ def live_heads_rise(pair: PairedDetection, artifact: str, group: str = RETRIEVAL
     """Change of a group of heads by the live run, over cases solved both times."""
     table = training_effect([pair], cases="both").set_index(["group", "quantity"])
     return Measured.row(table.loc[(group, "change")], [artifact], 100, model=pair.before.model,
-                        group=group, clusters=_needles(pair.before))
+                        clusters=_needles(pair.before))
 
 
 @declare("live-needles-change", unit="points", place=LIVE, otherwise=(

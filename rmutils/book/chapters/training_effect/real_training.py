@@ -237,5 +237,5 @@ def effect_over_seeds(
 ) -> Effect:
     """Say over what it is: two seeds do not tell how much training runs differ."""
     cases = "needles" if unit == "score" else "questions"
-    return Effect.of(found, unit, [one.name for one in training.artifacts],
-                     clusters, f"{over}{len(SEEDS)} seeds, interval over {cases}", blind)
+    return Effect.of(found, unit, training.artifacts, clusters,
+                     f"{over}{len(SEEDS)} seeds, interval over {cases}", blind)

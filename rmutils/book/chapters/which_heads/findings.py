@@ -135,10 +135,9 @@ def _measured(part: str, table: pd.DataFrame, model: str, column: str, name: str
     if model not in stored(part).results:
         raise NotStored(" ".join(stored(part).missing))
     row = table[(table["model"] == model) & (table[column] == name)].iloc[0]
-    return Measured.row(
-        row, [one.name for one in stored(part).artifacts], 100,
-        p="p_holm" if "p_holm" in row else "p",
-        verdict=BY_SIGN[row["shown"]] if "shown" in row else None, model=model, **{column: name})
+    return Measured.row(row, stored(part).artifacts, 100, p="p_holm" if "p_holm" in row else "p",
+                        verdict=BY_SIGN[row["shown"]] if "shown" in row else None, model=model,
+                        **{column: name})
 
 
 @declare("needles-kept-beside-copy", unit="points", place=SCORES, otherwise=(
@@ -173,8 +172,8 @@ def literal_needles_lost(model: str, count: int, score: str = masked.COPY) -> Me
     table, artifact = _costs(model)
     row = table[(table["outcome"] == masked.PRIMARY) & (table["kind"] == score)
                 & (table["count"] == count)].iloc[0]
-    return Measured(scaled(row["difference"]), [artifact.name], p=row["p_holm"], words={
-        "model": model, "count": count, "score": masked.SCORE[score]})
+    return Measured(scaled(row["difference"]), [artifact], p=row["p_holm"],
+                    words={"score": masked.SCORE[score]})
 
 
 @declare("ablation-difference", unit="points", place=ABLATIONS, otherwise=(
@@ -184,8 +183,7 @@ def ablation_difference(model: str, what: str) -> Measured:
     """A comparison of `data/plans/which_heads_ablations.yml`; p is corrected over all five."""
     table, used = _ablations(model)
     row = table.set_index("what").loc[what]
-    return Measured(scaled(row["difference"]), [one.name for one in used],
-                    p=row["p_holm"], words={"model": model, "what": what})
+    return Measured(scaled(row["difference"]), used, p=row["p_holm"])
 
 
 @cache
@@ -215,5 +213,4 @@ def needles_after_other_pairs(score: str) -> Measured:
                  & (table["this"].map(lambda arm: arm[0]) == score)]
     if rows.empty:
         require([OTHER_PAIRS.command])
-    return Measured.row(rows.iloc[0], [one.name for one in pairs.artifacts], 100, p="p",
-                        score=score)
+    return Measured.row(rows.iloc[0], pairs.artifacts, 100, p="p")
