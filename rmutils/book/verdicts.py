@@ -29,8 +29,6 @@ the claim *could not have been shown* here. A claim is *not run yet* if a result
 is not stored, and *not testable at this size* if models like these cannot say anything about it.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence

@@ -1,7 +1,5 @@
 """Does training against a masked model add anything that decoding against it does not?"""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path

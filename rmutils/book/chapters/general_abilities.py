@@ -1,7 +1,5 @@
 """What the training costs elsewhere: abilities on the same questions, copied answers, drift."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import cache

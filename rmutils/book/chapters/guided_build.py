@@ -1,7 +1,5 @@
 """What the ten steps of the lesson arrive at, computed while the page is built."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Needles that a model still finds when most of its key heads forget the middle of the text."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What the records of results, files, models and runs say, for *Where each number comes from*."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

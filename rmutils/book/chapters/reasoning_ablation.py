@@ -1,7 +1,5 @@
 """What training on pairs without their thoughts does."""
 
-from __future__ import annotations
-
 from functools import cache
 
 import pandas as pd

@@ -1,7 +1,5 @@
 """What a filter layer chooses, what hiding the rest costs, and what a step costs on a GPU."""
 
-from __future__ import annotations
-
 from functools import cache
 
 import pandas as pd

@@ -1,7 +1,5 @@
 """Costs as measured by `python -m benchmarks`, beside other ways to do the same."""
 
-from __future__ import annotations
-
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """The worth of each head: needles lost when it is masked alone, and by many masked together."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """RetMask on one pair: the loss step by step, figures, and how often masking changes an answer."""
 
-from __future__ import annotations
-
 import textwrap
 from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import deepcopy

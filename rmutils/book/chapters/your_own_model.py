@@ -1,7 +1,5 @@
 """Any checkpoint through the book's measurements, and RetMask's gain predicted from sparsity."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The paper's claims: where each is made, what decides it here, and the verdict on it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path

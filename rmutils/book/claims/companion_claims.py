@@ -1,7 +1,5 @@
 """Claims of the companion texts, each beside what was found here."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pandas as pd

@@ -1,7 +1,5 @@
 """Section 5.3 on the gain in retrieval scores, Table 6 and sparsity, as far as printed."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 

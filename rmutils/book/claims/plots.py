@@ -1,7 +1,5 @@
 """Chapter 10: the list of the paper's claims."""
 
-from __future__ import annotations
-
 import html
 from collections.abc import Mapping, Sequence
 

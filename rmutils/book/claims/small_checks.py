@@ -1,7 +1,5 @@
 """Small checks of the coverage page: settings chosen by the test, and answers by another engine."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from itertools import combinations

@@ -1,7 +1,5 @@
 """Commands that measure a model: `rmutils report`, `abilities`, `variants`, `real-models`."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Commands about the book: `rmutils run`, `estimate`, `claims`, `doctor`."""
 
-from __future__ import annotations
-
 import json
 import sys
 from dataclasses import asdict

@@ -1,7 +1,5 @@
 """The command `rmutils study`: from the models to the book, here or on a cluster."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Annotated

@@ -1,7 +1,5 @@
 """Needles that a model still finds without some of its heads: the highest, and random others."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass

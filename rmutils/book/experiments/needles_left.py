@@ -1,7 +1,5 @@
 """What the four real models lose with their heads, by the rules of `data/plans/real_models.yml`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache

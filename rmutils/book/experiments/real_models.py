@@ -1,7 +1,5 @@
 """Four real models, from 135 million to 1.5 billion parameters, by `data/plans/real_models.yml`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 

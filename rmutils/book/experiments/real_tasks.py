@@ -1,7 +1,5 @@
 """Tasks and abilities of larger models: whole, without top heads, and without others."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial

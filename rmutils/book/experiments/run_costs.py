@@ -1,7 +1,5 @@
 """The cost of reading a prompt and writing an answer: processor time, multiply-adds, memory."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack

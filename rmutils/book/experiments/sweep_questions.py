@@ -1,7 +1,5 @@
 """The questions that a model is asked along a sweep of maskings."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections.abc import Callable, Mapping, Sequence

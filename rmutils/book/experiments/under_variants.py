@@ -1,7 +1,5 @@
 """A model measured under a variant of its attention: needles, documents, and short plain text."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Questions to every variant: needles in haystacks, and documents with the answer in one."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial

@@ -1,7 +1,5 @@
 """Figures of the book: one style, one colour per model, intervals always drawn."""
 
-from __future__ import annotations
-
 import importlib
 from typing import Any
 

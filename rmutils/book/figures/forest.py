@@ -1,7 +1,5 @@
 """The one figure for a set of comparisons: a row for each, its interval coloured by its sign."""
 
-from __future__ import annotations
-
 import textwrap
 
 import pandas as pd

@@ -1,7 +1,5 @@
 """Needles that the real models find without some of their heads, in order of size."""
 
-from __future__ import annotations
-
 import textwrap
 from collections.abc import Iterable, Mapping
 

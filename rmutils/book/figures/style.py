@@ -1,7 +1,5 @@
 """One look for all figures, and the data that each carries."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Figures about preference pairs and training on them."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 

@@ -1,7 +1,5 @@
 """Figures of a model under variants of its attention, and what attention with less work saves."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import numpy as np

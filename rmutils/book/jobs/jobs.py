@@ -1,7 +1,5 @@
 """The jobs of a study: what each does, the records of those that are done, and a run of all."""
 
-from __future__ import annotations
-
 import json
 import os
 import time

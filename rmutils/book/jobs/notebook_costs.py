@@ -1,7 +1,5 @@
 """Cost of a notebook's run: recorded seconds, scaled by the counts that matter."""
 
-from __future__ import annotations
-
 import ast
 import json
 import os

@@ -1,7 +1,5 @@
 """Which jobs a study has, and what each asks of a cluster."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """The paper's training runs and evaluations by table, and the checkpoints it published."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """The studies that have a name: which models, training runs and evaluations they consist of."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Building the book: `python -m rmutils.book.site.build`, which is what `make book` calls."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

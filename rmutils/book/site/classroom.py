@@ -20,8 +20,6 @@ worksheet of their own, drawn by a seed, and the teacher a table of what was dra
 it like the others: what is a student's own stands in a cell that it does not know.
 """
 
-from __future__ import annotations
-
 import csv
 import json
 import random

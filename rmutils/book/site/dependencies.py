@@ -1,7 +1,5 @@
 """Dependencies of each chapter and of the pages, so that a build runs again only what changed."""
 
-from __future__ import annotations
-
 import ast
 import json
 import re

@@ -1,7 +1,5 @@
 """Runs of notebooks with other parameters, as pages beside the chapters."""
 
-from __future__ import annotations
-
 import html
 import json
 import re

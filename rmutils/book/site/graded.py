@@ -1,7 +1,5 @@
 """What the checks of a worksheet see of an answer: plain data, whose comparisons are Python's."""
 
-from __future__ import annotations
-
 import functools
 import sys
 from collections import Counter, OrderedDict, defaultdict, deque

@@ -1,7 +1,5 @@
 """Running a notebook: checked parameters, the copy written whole or not at all, and a page."""
 
-from __future__ import annotations
-
 import datetime
 import functools
 import html

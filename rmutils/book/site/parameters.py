@@ -1,7 +1,5 @@
 """Parameters of a notebook: declared in it with types, checked before anything starts."""
 
-from __future__ import annotations
-
 import ast
 import json
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """The results as a paper of at most ten pages: `make report`."""
 
-from __future__ import annotations
-
 import re
 from base64 import b64encode
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Slides of lessons, each lesson one HTML file; only its links need the book around it."""
 
-from __future__ import annotations
-
 import html
 import re
 from base64 import b64encode

@@ -1,7 +1,5 @@
 """The steps of a build, each a process that Snakemake starts in the project's folder."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """One file for good: `python -m rmutils.book.tools.archive`, called by `make archive`."""
 
-from __future__ import annotations
-
 import csv
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Say what is wrong on this machine, and the command that fixes it."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """The one-page report of `rmutils report`: everything about a model in one HTML file or as JSON."""
 
-from __future__ import annotations
-
 import base64
 import html
 import io

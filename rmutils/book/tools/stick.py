@@ -1,7 +1,5 @@
 """A folder for machines without a network: `make stick MODELS="..."`."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

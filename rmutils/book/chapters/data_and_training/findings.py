@@ -1,7 +1,5 @@
 """What is said of pairs made live or stored, and of half-learned models (appendix F)."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from functools import cache

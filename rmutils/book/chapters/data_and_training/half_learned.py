@@ -1,7 +1,5 @@
 """Can RetMask teach what is half learned? An experiment on snapshots of the teaching models."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from dataclasses import dataclass
 from itertools import product

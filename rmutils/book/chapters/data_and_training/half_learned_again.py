@@ -1,7 +1,5 @@
 """Can RetMask teach what is half learned? The same training runs, asked 200 other needles."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path

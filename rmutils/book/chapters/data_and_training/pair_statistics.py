@@ -1,7 +1,5 @@
 """Properties of preference pairs: their lengths, and how chosen and rejected responses differ."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What the front page shows of other chapters' results, and what no chapter says."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import cache
 from typing import Literal

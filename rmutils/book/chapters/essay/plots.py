@@ -1,7 +1,5 @@
 """The figures of the front page."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A card for each head: what it looks at on ordinary text, and what it adds to the next token."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What retrieval heads add to the next token, beside others; and the data of each head's card."""
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any
 

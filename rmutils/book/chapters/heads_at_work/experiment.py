@@ -1,7 +1,5 @@
 """What retrieval heads look at on ordinary text, beside the other heads of their layers."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """How often retrieval heads look at the token that comes next, beside others of their layers."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import cache
 

@@ -1,7 +1,5 @@
 """Ordinary text: stretches of prose and code, and conversations."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

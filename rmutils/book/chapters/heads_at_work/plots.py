@@ -1,7 +1,5 @@
 """The figures of *What else do retrieval heads do?*, and what heads do with the reader's text."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

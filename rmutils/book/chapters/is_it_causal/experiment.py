@@ -1,7 +1,5 @@
 """Are the heads that copy necessary and sufficient for an answer, and the same at every token?"""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What exchanged heads return and lose beyond others of their layers, by the rule of the plan."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """Figures of exchanged heads: what they return, what they lose, and when."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import numpy as np

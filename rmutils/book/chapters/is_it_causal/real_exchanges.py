@@ -1,7 +1,5 @@
 """The same exchanges in four real models: only sets of heads, from the stored detection."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

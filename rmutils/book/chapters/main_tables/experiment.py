@@ -1,7 +1,5 @@
 """The paper's main tables measured here: long contexts before and after every training."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 

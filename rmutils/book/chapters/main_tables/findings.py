@@ -1,7 +1,5 @@
 """Scores on long texts: RetMask's lead over each comparison, by model, pooled, and in the paper."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from functools import cache
 

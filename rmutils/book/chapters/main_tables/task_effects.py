@@ -1,7 +1,5 @@
 """Gains on long contexts (section 4) and losses of other abilities (5.1), in points of 0 to 100."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache

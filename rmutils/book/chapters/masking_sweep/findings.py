@@ -1,7 +1,5 @@
 """What masking costs: in four real models, in the sweeps, and beyond a control."""
 
-from __future__ import annotations
-
 import math
 from functools import cache
 

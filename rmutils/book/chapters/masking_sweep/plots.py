@@ -1,7 +1,5 @@
 """Figures of what masking costs, head by head and along a sweep (chapter 2)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

@@ -1,7 +1,5 @@
 """How many heads to mask, and the tau that does it, read off a masking sweep (appendix B)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Where Ms-PoE can help: beyond the trained length, and two causes of a loss in the middle."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping, Sequence
 from itertools import product

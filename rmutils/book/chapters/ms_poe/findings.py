@@ -1,7 +1,5 @@
 """What positions on other scales gain beyond the trained length, and what they cost within it."""
 
-from __future__ import annotations
-
 from functools import cache
 
 from rmutils.book.chapters.ms_poe.experiment import (

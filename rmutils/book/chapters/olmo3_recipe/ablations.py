@@ -1,7 +1,5 @@
 """Which part of the Olmo 3 recipe brings the gain? Fine-tunes without one of them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import product

@@ -1,7 +1,5 @@
 """All methods of `rmutils.longcontext.extension` side by side, as a stored result."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What the chapter says: six methods after one fine-tune each, and the recipe without a part."""
 
-from __future__ import annotations
-
 from functools import cache
 
 import pandas as pd

@@ -1,7 +1,5 @@
 """Figures of the Olmo 3 recipe: positions, packing, slices, and what an extension is worth."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import pandas as pd

@@ -1,7 +1,5 @@
 """What the first chapter says: how many heads copy, and whether they stay the same."""
 
-from __future__ import annotations
-
 from functools import cache, partial
 
 import pandas as pd

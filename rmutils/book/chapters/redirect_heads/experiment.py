@@ -1,7 +1,5 @@
 """Which of two contradicting sentences is answered when heads are pointed at one of them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What the stored runs of `data/plans/redirect.yml` say."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache

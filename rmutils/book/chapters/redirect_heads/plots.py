@@ -1,7 +1,5 @@
 """The figure of *Which passage is answered?*, its tables, and the answers that are given live."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import pandas as pd

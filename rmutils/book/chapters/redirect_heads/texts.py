@@ -1,7 +1,5 @@
 """Texts in which two sentences contradict each other, and what an answer follows."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal

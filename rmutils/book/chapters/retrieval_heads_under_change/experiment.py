@@ -1,7 +1,5 @@
 """Retrieval heads under variants of attention, and the traits by which variants judge a head."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated

@@ -1,7 +1,5 @@
 """Effects of attention variants on retrieval heads, by rules fixed before measuring."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 

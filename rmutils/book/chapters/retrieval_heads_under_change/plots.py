@@ -1,7 +1,5 @@
 """Chapter 15: the matrix of verdicts."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import pandas as pd

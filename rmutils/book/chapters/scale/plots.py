@@ -1,7 +1,5 @@
 """Figures of what large models and long contexts cost."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import pandas as pd

@@ -1,7 +1,5 @@
 """What steps of the method cost in accelerator seconds, and where a growing text hits a limit."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

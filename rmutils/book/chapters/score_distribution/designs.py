@@ -1,7 +1,5 @@
 """Models whose retrieval is spread by design, small enough to train many of them (section 5.2)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import product

@@ -1,7 +1,5 @@
 """How scores are spread over the heads, and gain over sparsity (section 5.2)."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from functools import cache, partial

@@ -1,7 +1,5 @@
 """Gain against sparsity, and how heads form while a model is trained."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import numpy as np

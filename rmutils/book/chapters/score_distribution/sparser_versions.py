@@ -1,7 +1,5 @@
 """Versions of one model, made sparser by hand: does RetMask help sparser models more?"""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from dataclasses import dataclass

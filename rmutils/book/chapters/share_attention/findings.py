@@ -1,7 +1,5 @@
 """Whether heads that share have to be alike, where they may share, and what time that saves."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache

@@ -1,7 +1,5 @@
 """Share-Attention in later layers only: heads that are alike, against random ones."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated

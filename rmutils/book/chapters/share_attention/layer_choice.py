@@ -1,7 +1,5 @@
 """Layer by layer: a variant in one layer, how alike heads are, what a filter layer chooses."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Savings of cheaper attention, and what it keeps: stored measurements, and their lines."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path

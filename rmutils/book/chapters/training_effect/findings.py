@@ -1,7 +1,5 @@
 """What the training does to the heads and to the answers, and beside its controls."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Masked or merely copying? Half of SmolLM2's retrieval heads are masked, half watched."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from dataclasses import dataclass
 from itertools import product

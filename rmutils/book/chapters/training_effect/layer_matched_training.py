@@ -1,7 +1,5 @@
 """RetMask on SmolLM2, against a control that masks other heads of the same layers."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path

@@ -1,7 +1,5 @@
 """RetMask on a model of half a billion parameters, against other heads of the same layers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache

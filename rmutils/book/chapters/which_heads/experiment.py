@@ -1,7 +1,5 @@
 """Which score finds the heads that matter? Heads ranked by several scores, the highest masked."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """How much the heads that each score finds matter: masked, switched off in other ways, in pairs."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import cache
 from typing import Any

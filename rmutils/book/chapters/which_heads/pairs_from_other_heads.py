@@ -1,7 +1,5 @@
 """RetMask with heads by another score: do they make better pairs than those by copy score?"""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from dataclasses import dataclass
 from itertools import combinations, product

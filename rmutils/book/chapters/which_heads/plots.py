@@ -1,7 +1,5 @@
 """Figures of the score x ablation matrix, and of one answer token by token."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

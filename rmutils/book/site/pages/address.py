@@ -1,7 +1,5 @@
 """Extension of Sphinx: the book's address, and links that open the playground with a scene."""
 
-from __future__ import annotations
-
 import os
 
 from docutils import nodes

@@ -1,7 +1,5 @@
 """What became of every item of the five papers (`data/coverage.yml` and the list of claims)."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The directive `generated`: parts of pages that are computed when the book is built."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

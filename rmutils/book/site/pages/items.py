@@ -1,7 +1,5 @@
 """The figures and tables of executed chapters, as they stand in the notebooks' files."""
 
-from __future__ import annotations
-
 import hashlib
 import html
 import os

@@ -1,7 +1,5 @@
 """The page of the reference: the directive `promised`, for an `{eval-rst}` block."""
 
-from __future__ import annotations
-
 import inspect
 import sys
 from pathlib import Path

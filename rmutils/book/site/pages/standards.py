@@ -1,7 +1,5 @@
 """The answers to reporting standards, each with what shows it (`data/standards.yml`)."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections import Counter

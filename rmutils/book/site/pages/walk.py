@@ -1,7 +1,5 @@
 """The moving picture of the front page: where a retrieval head looks while an answer is written."""
 
-from __future__ import annotations
-
 import html
 import json
 import re
