@@ -22,6 +22,7 @@ from nbformat import NotebookNode
 
 from rmutils.book.site.classroom import unsolved
 from rmutils.book.site.parameters import check_parameters, defaults, load_notebook
+from rmutils.book.templates import template
 from rmutils.core.errors import UserError
 from rmutils.core.files import keeping
 
@@ -150,20 +151,6 @@ _OURS, _COMPUTED = (MarkdownIt("commonmark", {"html": raw}).enable("table")
 _TITLE = re.compile(r"^:{3,}\{[\w-]+\} (.+)$", re.MULTILINE)
 _LEFT_OUT = re.compile(r"^(:{3,}.*|:\w+:.*|\([\w-]+\)=)\n", re.MULTILINE)
 _ROLE = re.compile(r"\{[\w:]+\}`([^`]*)`")
-_PAGE = """<!DOCTYPE html>
-<html lang="en"><head><meta charset="utf-8"><title>{title}</title>
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<style>
-body {{ max-width: 52em; margin: 2em auto; padding: 0 1em; font: 1em/1.5 system-ui, sans-serif; }}
-img, svg {{ max-width: 100%; height: auto; }}
-pre {{ overflow-x: auto; padding: 0.5em; background: #f2f4f6; font-size: 0.85em; }}
-table {{ border-collapse: collapse; font-size: 0.9em; }}
-th, td {{ padding: 0.2em 0.8em 0.2em 0; border-bottom: 1px solid #ccc; text-align: left; }}
-summary {{ color: #4d5966; }}
-</style></head><body>
-{body}
-</body></html>
-"""
 
 
 def write_page(executed: Path) -> Path:
@@ -181,8 +168,8 @@ def write_page(executed: Path) -> Path:
                          "</details>")
             parts += map(_output, cell.outputs)
     page = executed.with_suffix(".html")
-    page.write_text(_PAGE.format(title=html.escape(executed.stem), body="\n".join(parts)),
-                    encoding="utf-8")
+    page.write_text(template("run.html").format(
+        title=html.escape(executed.stem), body="\n".join(parts)), encoding="utf-8")
     return page
 
 

@@ -25,6 +25,7 @@ from pypdf import PageObject, PdfReader, PdfWriter
 from pypdf.generic import ArrayObject, Fit, NameObject, NumberObject
 
 from rmutils.book.site.steps import HTML, STATE, clock
+from rmutils.book.templates import template
 from rmutils.core import paths
 from rmutils.core.errors import UserError
 from rmutils.core.journal import progress_bar
@@ -40,61 +41,6 @@ ONLY_HTML = {"run_gallery": "Run gallery", "chapters/provenance": "Where each nu
              "figures_and_tables": "Figures and tables", "parameters": "Parameters",
              "api/index": "Interface"}
 """Pages that are looked up, not read: the list of contents names them."""
-READY = """async () => {
-    await document.fonts.ready;
-    await window.MathJax?.startup?.promise;
-    for (const image of document.images) image.loading = 'eager';
-    await Promise.all([...document.images].map(image => image.decode().catch(() => null)));
-}"""
-SHORTEN = """([rows, folded, kept]) => {
-    for (const table of document.querySelectorAll('article table:not(.rm-claims table)')) {
-        const all = [...table.querySelectorAll('tbody tr')];
-        if (all.length <= (table.closest('.rm-fold') ? folded : rows)) continue;
-        const last = all.slice(0, kept).findLastIndex(row => row.querySelector('td')) + 1;
-        all.slice(last).forEach(row => row.remove());
-        const file = table.closest('.cell_output')?.querySelector('.rm-beside [download$=".csv"]');
-        const more = all.slice(last).filter(row => row.querySelector('td')).length;
-        const told = Object.assign(document.createElement('p'), {className: 'rm-more', textContent:
-            `${more} more rows: in the HTML` + (file ? `, ${file.download}` : '')});
-        table.after(told);
-    }
-}"""
-SOLUTIONS = """() => {
-    const found = [...document.querySelectorAll('article .solution')];
-    if (!found.length) return;
-    const section = Object.assign(document.createElement('section'),
-        {id: 'solutions', className: 'rm-solutions', innerHTML: '<h2>Solutions</h2><div></div>'});
-    for (const solution of found) {
-        const number = solution.previousElementSibling?.querySelector('.caption-number');
-        if (number) solution.querySelector('.admonition-title').textContent = number.textContent;
-        solution.classList.remove('toggle', 'toggle-hidden');
-    }
-    section.lastChild.append(...found);
-    const next = document.querySelector('article #next');
-    next ? next.before(section) : document.querySelector('article > section').append(section);
-}"""
-"""On the screen solutions follow their exercises, folded; on paper they come last."""
-FIT = """width => {
-    for (const table of document.querySelectorAll('article table')) {
-        const share = (table.parentElement.clientWidth || width) / table.scrollWidth;
-        if (share < 0.6) table.style.overflowWrap = 'anywhere';
-        if (share < 1) table.style.zoom = Math.max(share, 0.6);
-    }
-}"""
-"""Tables that are still too wide get smaller letters, and in the widest of them words break."""
-HEADINGS = """() => [...document.querySelectorAll('article :is(h1, h2)')]
-    .filter(heading => heading.checkVisibility())
-    .map(heading => [Number(heading.tagName[1]), heading.closest('[id]').id,
-                     [...heading.childNodes].filter(n => !n.classList?.contains('headerlink'))
-                         .map(n => n.textContent).join('').trim()])"""
-TARGETS = """() => {
-    const links = document.createElement('div');
-    for (const {id} of document.querySelectorAll('article [id]')) {
-        links.append(Object.assign(document.createElement('a'), {href: '#' + id}));
-    }
-    document.querySelector('article').append(links);
-}"""
-"""Chromium tells where an element stands only if a link of the same page leads to it."""
 
 
 @dataclass(frozen=True)
@@ -130,13 +76,14 @@ def print_pages(browser: Browser, html: Path, entries: list[Entry]) -> Iterator[
 
 def _print(page: Page, url: str, level: int) -> PrintedPage:
     page.goto(url)
-    page.evaluate(READY)
+    page.evaluate(f"window.rmPrint = {template('print.js')}")
+    page.evaluate("rmPrint.ready()")
     page.emulate_media(media="print", color_scheme="light")
-    page.evaluate(SHORTEN, [24, 12, 8])
-    page.evaluate(SOLUTIONS)
-    page.evaluate(FIT, WIDTH)
-    headings = [Heading(*found) for found in page.evaluate(HEADINGS)]
-    page.evaluate(TARGETS)
+    page.evaluate("rmPrint.shorten([24, 12, 8])")
+    page.evaluate("rmPrint.solutions()")
+    page.evaluate(f"rmPrint.fit({WIDTH})")
+    headings = [Heading(*found) for found in page.evaluate("rmPrint.headings()")]
+    page.evaluate("rmPrint.targets()")
     data = page.pdf(prefer_css_page_size=True, print_background=True)
     page.emulate_media(media="screen")
     return PrintedPage(level, url, headings, io.BytesIO(data))
@@ -234,22 +181,6 @@ def main() -> None:
 
 
 TITLE = "RetMask, reproduced"
-NUMBERED = """<!DOCTYPE html><meta charset="utf-8"><style>
-@page { size: A4; margin: 0; }
-body { margin: 0; font: 8pt 'Liberation Sans', Arial, sans-serif; color: #555; }
-div { position: relative; height: 297mm; break-after: page; overflow: hidden; }
-span { position: absolute; bottom: 8mm; left: 16mm; right: 16mm; display: flex;
-       justify-content: space-between; }
-</style>"""
-LISTED = """<!DOCTYPE html><meta charset="utf-8"><style>
-@page { size: A4; margin: 18mm 16mm; }
-body { margin: 0; font: 9.5pt/1.35 'Liberation Sans', Arial, sans-serif; color: #14181e; }
-h1 { margin: 0 0 6mm; font-size: 24pt; } h2 { margin: 4mm 0 1mm; font-size: 11pt; }
-a { display: flex; justify-content: space-between; gap: 4mm; color: inherit;
-    text-decoration: none; }
-a.l2 { padding-left: 6mm; }
-p { margin-top: 6mm; padding-top: 2mm; border-top: 0.5pt solid; font-size: 9pt; }
-</style>"""
 
 
 @dataclass(frozen=True)
@@ -368,7 +299,7 @@ def _list(printed: Sequence[PrintedPage], starts: Sequence[int]) -> str:
     lines = [f"<h2>{escape(one.title)}</h2>" if one.pdf is None else
              f'<a class="l{one.level}" href="{escape(one.url)}"><span>{escape(one.title)}</span>'
              f"<span>{start + 1}</span></a>" for one, start in zip(printed, starts, strict=True)]
-    return (f"{LISTED}<h1>{TITLE}</h1>{''.join(lines)}<p>Only in the HTML "
+    return (f"{template('print_contents.html')}<h1>{TITLE}</h1>{''.join(lines)}<p>Only in the HTML "
             f"(<code>make book</code>): {', '.join(ONLY_HTML.values())}; how each figure and table "
             "was made, its data as a CSV file, the code that calls for it, and all rows of long "
             "tables.</p>")
@@ -379,7 +310,10 @@ def _numbers(printed: Sequence[PrintedPage], readers: Sequence[PdfReader | None]
         for one, reader in zip(printed, readers, strict=True):
             yield from [one.title] * (len(reader.pages) if reader else 0)
 
-    return NUMBERED + "".join(f"<div><span><i>{escape(title)}</i><b>{number}</b></span></div>"
-                              for number, title in enumerate(sheets(), 1))
+    return template("print_numbers.html") + "".join(
+        f"<div><span><i>{escape(title)}</i><b>{number}</b></span></div>"
+        for number, title in enumerate(sheets(), 1))
+
+
 if __name__ == "__main__":
     main()

@@ -27,6 +27,7 @@ from rmutils.book.findings import OWN_RUN, SHOWN, UNDECIDED, Finding, Verdict, f
 from rmutils.book.site.pages import CITATION
 from rmutils.book.site.pdf import browsing, print_html
 from rmutils.book.site.steps import STATE
+from rmutils.book.templates import template
 from rmutils.core import paths
 from rmutils.core.errors import UserError
 from rmutils.paper import load_published_maps
@@ -41,19 +42,6 @@ DRAWN: dict[str, Callable[[], Figure]] = {
     "beside-controls": lambda: plots.beside_controls(*pooled_leads.beside_controls()),
     "published-runs": lambda: plots.published_runs(load_published_maps())}
 """Figures that the text may show."""
-STYLE = """<!DOCTYPE html><meta charset="utf-8"><style>
-@page { size: A4; margin: 20mm 24mm; }
-body { margin: 0; font: 10pt/1.42 'Liberation Serif', Georgia, serif; color: #14181e; }
-h1, h2, h3 { margin: 1.2em 0 0.4em; font-family: 'Liberation Sans', Arial, sans-serif;
-             line-height: 1.2; break-after: avoid; }
-h1 { font-size: 17pt; } h2 { font-size: 12.5pt; } h3 { font-size: 10.5pt; }
-p { margin: 0 0 0.55em; text-align: justify; hyphens: auto; }
-table { margin: 0.6em 0 1em; border-collapse: collapse; font-size: 9pt; }
-th, td { padding: 0.15em 0.9em 0.15em 0; border-bottom: 1px solid #bbb; text-align: left; }
-figure { margin: 0.8em 0 1.2em; break-inside: avoid; text-align: center; }
-figure img { max-width: 100%; max-height: 75mm; }
-figcaption { font-size: 9pt; text-align: left; } dt { float: left; } dd { margin: 0 0 0.4em 2.2em; }
-</style>"""
 
 
 def written(source: str) -> str:
@@ -96,7 +84,8 @@ def document(text: str) -> str:
     by = ", ".join(escape(one.get("name") or f"{one['given-names']} {one['family-names']}")
                    for one in authors)
     html = html.replace("</h1>", f"</h1>\n<p><i>{by}</i></p>", 1)
-    return f"{STYLE}{html}{listed[listed.index('<dl>'):listed.index('</dl>')]}</dl>"
+    references = listed[listed.index("<dl>"):listed.index("</dl>")]
+    return f"{template('short_report.html')}{html}{references}</dl>"
 
 
 def _figure(found: re.Match[str]) -> str:

@@ -18,6 +18,7 @@ from rmutils.book.chapters.your_own_model import Forecast, OwnModel, curves, for
 from rmutils.book.claims.gains import sparsity_gains
 from rmutils.book.figures import head_map, report, use_style
 from rmutils.book.figures.training_figures import nothing
+from rmutils.book.templates import template
 from rmutils.core.errors import NotStored
 
 SPARSITY = "gini"
@@ -36,35 +37,6 @@ LIMITS = (
     "sparsity is among theirs. A model without a chat template cannot be given instructions, so "
     "nothing is masked and nothing predicted. Sparsity depends on the grid of needles: with more "
     "needles, fewer heads stay at zero.")
-STYLE = """
-@page { size: A4; margin: 11mm; }
-html { font-size: 14px; }
-body { margin: 0; background: #fff; color: #14181e; font: 1rem/1.4 'Liberation Sans', sans-serif; }
-main { max-width: 60rem; margin: 0 auto; padding: 1rem; }
-h1 { margin: 0 0 .6rem; font-size: 1.5rem; overflow-wrap: anywhere; }
-h2 { margin: .4rem 0 .2rem; font-size: 1rem; }
-.two { display: grid; grid-template-columns: minmax(14rem, 1fr) 2fr; gap: 0 1.5rem; }
-dl { display: grid; grid-template-columns: max-content 1fr; gap: 0 .8rem; margin: 0; }
-dt { color: #4a5560; } dd { margin: 0; overflow-wrap: anywhere; }
-.figures { display: grid; grid-template-columns: 1fr 1fr; gap: .6rem 1.2rem; margin: .6rem 0;
-           align-items: start; }
-.figures figure:nth-child(2) { grid-row: span 2; }
-figure { margin: 0; break-inside: avoid; }
-figure img { display: block; width: 100%; max-height: 26rem; object-fit: contain; }
-figcaption, footer { color: #4a5560; font-size: .8rem; }
-table { width: 100%; border-collapse: collapse; font-size: .85rem; }
-th, td { padding: .1rem .4rem; border-bottom: 1px solid #c9d1d9; text-align: left; }
-footer p { margin: .4rem 0 0; overflow-wrap: anywhere; }
-@media (max-width: 40rem) {
-  .two, .figures { grid-template-columns: minmax(0, 1fr); }
-  .wide { overflow-x: auto; }
-}
-@media print {
-  html { font-size: 11px; } main { max-width: none; padding: 0; }
-  figure img { max-height: 88mm; }
-  .figures figure:nth-child(2) img { max-height: 130mm; }
-}
-"""
 
 
 def forecasts(own: OwnModel) -> dict[str, Forecast]:
@@ -152,7 +124,7 @@ def page(own: OwnModel, found: dict[str, Forecast]) -> str:
     return (f'<!DOCTYPE html>\n<html lang="en">\n<head><meta charset="utf-8">'
             f'<meta name="color-scheme" content="light">'
             f'<meta name="viewport" content="width=device-width">\n<title>Retrieval heads of {name}'
-            f"</title>\n<style>{STYLE}</style></head>\n<body><main>\n"
+            f"</title>\n<style>{template('model_report.css')}</style></head>\n<body><main>\n"
             f"<h1>Retrieval heads of {name}</h1>\n"
             f'<div class="two"><section><h2>The model</h2><dl>{facts}</dl></section>'
             f"<section><h2>What was found</h2><dl>{said}</dl></section></div>\n"

@@ -16,6 +16,7 @@ from packaging.utils import canonicalize_name, parse_wheel_filename
 from rmutils.book.site import pdf
 from rmutils.book.site.classroom import RELEASE, make_worksheets
 from rmutils.book.site.steps import HTML, STATE
+from rmutils.book.templates import template
 from rmutils.book.tools.archive import locked, tracked
 from rmutils.core import paths
 from rmutils.core.errors import UserError, did_you_mean
@@ -28,25 +29,6 @@ SYSTEMS = {"Windows": ("win32", ["win_amd64"]),
            "macOS (Apple silicon)": ("darwin", [f"macosx_{v}_0_arm64" for v in (14, 13, 12, 11)])}
 """Other systems: their name in markers, and pip's names of what runs on them."""
 PYTHON = "{}.{}".format(*sys.version_info[:2])
-PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>RetMask, reproduced</title>
-<style>body {{ max-width: 42em; margin: 2em auto; font: 1.1em/1.5 sans-serif }}
-code {{ background: #eee; padding: .1em .3em }}</style>
-<h1>RetMask, reproduced: without a network</h1>
-<p><a href="book/index.html">The book</a>, with its slides and the playground, needs only a browser.
-{pdf} The <a href="worksheets/">worksheets</a> are notebooks without solutions.</p>
-<h2>To run the notebooks</h2>
-<p>You need Python {python} and 4 GB of disk. One command in the folder where the project is to
-be; write the stick's place for <code>STICK</code>:</p>
-<ul>
-<li>Linux: <code>python{python} STICK/install.py</code></li>
-<li>macOS: <code>python{python} STICK/install.py</code></li>
-<li>Windows: <code>py -{python} STICK\\install.py</code></li>
-</ul>
-<p>It copies the sources to <code>retmask-reproduced</code>, installs the packages and {models}
-beside them, and names the command that builds the book. In a clone that is there already:
-<code>make book STICK=STICK</code>.</p>
-<p>There are packages for this system ({here}) and {others}. {lacking}</p>
-"""
 
 
 def _pip(*words: str | Path) -> str:
@@ -156,7 +138,7 @@ def write_stick(root: Path, stick: Path, models: Sequence[str] = ()) -> list[str
             lacking.append(f"For {system} there is no package of {', '.join(names)}; what needs "
                            "them does not run there.")
     write_lock(lock, wheels)
-    (stick / "START-HERE.html").write_text(PAGE.format(
+    (stick / "START-HERE.html").write_text(template("stick.html").format(
         pdf=f'The same <a href="{printed.name}">as a PDF</a>.' if printed.exists() else "",
         python=PYTHON, here=sys.platform, models=", ".join(models),
         others=", ".join(SYSTEMS),
