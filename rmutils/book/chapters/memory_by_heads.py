@@ -16,7 +16,7 @@ from pydantic import Field
 from rmutils.attention.head_memory import memory_by_heads
 from rmutils.book.experiments import real_models
 from rmutils.book.figures.report import number
-from rmutils.book.figures.style import BLUE, GREY, ORANGE, WIDTH
+from rmutils.book.figures.style import BLUE, GREY, ORANGE, new_axes
 from rmutils.book.findings import Measured, declare, scaled
 from rmutils.core.config import Config, digest
 from rmutils.core.errors import NotStored, require
@@ -224,8 +224,7 @@ def primary() -> pd.DataFrame:
 
 def memory_figure(results: Mapping[str, pd.DataFrame]) -> Figure:
     """Draw the needles found by the share of key heads that keep the whole text."""
-    figure = Figure(figsize=(WIDTH, 3.0), layout="constrained")
-    panels = figure.subplots(1, len(results), sharey=True, squeeze=False)[0]
+    figure, panels = new_axes(3.0, columns=len(results), sharey=True, flat=True)
     for axes, (model, answers) in zip(panels, results.items(), strict=True):
         table = needles_kept(answers)
         ends = table.set_index("policy")

@@ -7,7 +7,7 @@ import nbformat
 import pandas as pd
 from matplotlib.figure import Figure
 
-from rmutils.book.figures.style import BLUE, GREY, WIDTH, new_axes
+from rmutils.book.figures.style import BLUE, GREY, new_axes
 from rmutils.core import results
 from rmutils.core.files import sha256
 from rmutils.core.paths import CHAPTERS, CORPORA, DATA, ROOT
@@ -58,7 +58,7 @@ def hours_by_kind(table: pd.DataFrame, most: int = 12) -> Figure:
     rest = f"{len(hours) - most} other kinds"
     hours = pd.concat([hours[:most], pd.Series({rest: hours[most:].sum()})])
     counts = pd.concat([counts[:most], pd.Series({rest: counts[most:].sum()})])
-    figure, axes = new_axes(size=(WIDTH, 3.6))
+    figure, axes = new_axes(3.6)
     axes.barh(hours.index, hours, color=[BLUE] * most + [GREY], height=0.7)
     for place, (value, count) in enumerate(zip(hours, counts, strict=True)):
         axes.text(value, place, f" {count}", va="center", fontsize=9)

@@ -19,7 +19,17 @@ from torch.nn.functional import logsigmoid
 from transformers import PreTrainedModel
 
 from rmutils.book.experiments.planned_runs import MODELS, RETMASK, planned_runs, stored_runs
-from rmutils.book.figures.style import BLUE, GREEN, GREY, INK, ORANGE, RED, SEQUENTIAL, WIDTH
+from rmutils.book.figures.style import (
+    BLUE,
+    GREEN,
+    GREY,
+    INK,
+    ORANGE,
+    RED,
+    SEQUENTIAL,
+    WIDTH,
+    new_axes,
+)
 from rmutils.book.findings import SHOWN, Measured, declare, scaled
 from rmutils.core.errors import NotStored
 from rmutils.corpora.niah import NiahCase
@@ -133,8 +143,7 @@ def attention_over_haystack(case: NiahCase, rows: np.ndarray, prompt: Sequence[s
     """Draw one head's attention while it answers: over the whole prompt, and at the needle."""
     start, end = case.needle_span
     first, last = max(0, start - AROUND), min(len(prompt), end + AROUND)
-    figure = Figure(figsize=(WIDTH, 1.7 + 0.21 * len(written)), layout="constrained")
-    far, near = figure.subplots(1, 2, sharey=True)
+    figure, (far, near) = new_axes(1.7 + 0.21 * len(written), columns=2, sharey=True)
     ticks = np.arange(len(written))
     for axes, left, right, step in ((far, 0, len(prompt), BIN), (near, first, last, 1)):
         edges = np.arange(left, right, step)
@@ -163,8 +172,7 @@ def attention_over_haystack(case: NiahCase, rows: np.ndarray, prompt: Sequence[s
 
 def loss_by_margin(steps: pd.DataFrame) -> Figure:
     """Draw the loss of Equation 5 as a function of the margin, and the steps of one training."""
-    figure = Figure(figsize=(WIDTH, 3.0), layout="constrained")
-    curve, answers = figure.subplots(1, 2)
+    figure, (curve, answers) = new_axes(3.0, columns=2)
     last = max(1.0, 1.25 * float(steps["margin"].max()))
     margins = np.linspace(-last, last, 200)
     curve.plot(margins, np.log1p(np.exp(-margins)), color=GREY, lw=1.2)

@@ -10,7 +10,6 @@ from matplotlib.figure import Figure
 from rmutils.book.claims.claim_list import Judged, Part
 from rmutils.book.figures.report import fold, rounded
 from rmutils.book.figures.style import MODEL_COLOURS, PALE, new_axes, on
-from rmutils.book.figures.style import WIDTH as WIDE
 from rmutils.book.figures.training_figures import SIGNS
 from rmutils.book.verdicts import UNDECIDED
 from rmutils.stats import Interval
@@ -128,7 +127,7 @@ def verdicts_by_topic(judged: Sequence[Judged]) -> Figure:
     topics = [_place(one.claim.measures[0].quantity)[2] if one.claim.measures else NOT_HERE
               for one in judged]
     names = [HEADS, MASKING, TRAINED, ANSWERS, NOT_HERE]
-    figure, axes = new_axes(size=(WIDE, 3.0))
+    figure, axes = new_axes(3.0)
     left = np.zeros(len(names))
     for kind, (label, colour) in KINDS.items():
         count = np.array([sum(topic == name and SIGNS[one.verdict][1] == kind

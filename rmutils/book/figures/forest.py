@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from rmutils.book.figures.report import number
-from rmutils.book.figures.style import BLUE, GREY, INK, RED, WIDTH
+from rmutils.book.figures.style import BLUE, GREY, INK, RED, new_axes
 from rmutils.book.verdicts import ALPHA
 
 SIGNS = {"above": (">", BLUE, "interval above {}"), "below": ("<", RED, "interval below {}"),
@@ -39,8 +39,8 @@ def forest(
     last = max(places.values(), default=0)
     titles = [textwrap.fill(str(panel), 64 // len(panels)) for panel in panels]
     lines = max((title.count("\n") + bool(title) for title in titles), default=0)
-    figure = Figure(figsize=(WIDTH, 1.0 + 0.23 * (last + 1) + 0.17 * lines))
-    grid = figure.subplots(1, len(panels), sharey=True, sharex=sharex, squeeze=False)[0]
+    figure, grid = new_axes(1.0 + 0.23 * (last + 1) + 0.17 * lines, columns=len(panels),
+                            sharey=True, sharex=sharex, flat=True)
     found = set()
     for axes, panel, title in zip(grid, panels, titles, strict=True):
         part = table[table["panel"] == panel]

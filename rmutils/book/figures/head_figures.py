@@ -14,16 +14,7 @@ from matplotlib.collections import QuadMesh
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from rmutils.book.figures.style import (
-    BLUE,
-    GREY,
-    ORANGE,
-    RED,
-    SEQUENTIAL,
-    WIDTH,
-    colour_of,
-    new_axes,
-)
+from rmutils.book.figures.style import BLUE, GREY, ORANGE, RED, SEQUENTIAL, colour_of, new_axes
 from rmutils.corpora.niah import NiahCase
 from rmutils.heads.scores import DECIMALS, Head, HeadScores
 from rmutils.paper.head_checks import stretches
@@ -36,8 +27,8 @@ def arg_max_rows(
     case: NiahCase, answer: Answer, written: Sequence[str], heads: Mapping[str, Head]
 ) -> Figure:
     """Where heads look, token by token: a panel per head, a dot per written token."""
-    figure, panels = new_axes(columns=len(heads), size=(WIDTH, 0.6 + 0.19 * len(written)),
-                              sharey=True, squeeze=False)
+    figure, panels = new_axes(0.6 + 0.19 * len(written), columns=len(heads), sharey=True,
+                              squeeze=False)
     steps = np.arange(len(written))
     for panel, (title, (layer, head)) in zip(panels[0], heads.items(), strict=True):
         seen = answer.positions[:, layer, head]
@@ -59,7 +50,7 @@ def arg_max_rows(
 def success_map(cases: pd.DataFrame) -> Figure:
     """Share of needles found, by prompt length and depth."""
     grid = cases.pivot_table(index="depth", columns="length", values="success", aggfunc="mean")
-    figure, axes = new_axes(size=(WIDTH, 3.8))
+    figure, axes = new_axes(3.8)
     image = _cells(axes, grid.to_numpy(), 1)
     for (i, j), share in np.ndenumerate(grid.to_numpy()):
         axes.text(j, i, f"{100 * share:.0f}", ha="center", va="center", fontsize=9,
@@ -73,15 +64,14 @@ def success_map(cases: pd.DataFrame) -> Figure:
 
 def head_map(scores: HeadScores, tau: float) -> Figure:
     """Mean score of every head, layers x heads; those at or above `tau` are outlined."""
-    figure, axes = new_axes(size=(WIDTH, 0.9 + 0.24 * min(scores.shape)))
+    figure, axes = new_axes(0.9 + 0.24 * min(scores.shape))
     return scores.plot(tau=tau, axes=axes)
 
 
 def head_maps(detections: Mapping[str, HeadScores], tau: float) -> Figure:
     """Maps of several models side by side on one scale; titles say how many heads reach `tau`."""
-    figure = Figure(figsize=(WIDTH, 4.2))
-    grid = figure.subplots(1, len(detections), squeeze=False, width_ratios=[
-        max(scores.shape[1], 7) for scores in detections.values()])[0]
+    figure, grid = new_axes(4.2, columns=len(detections), flat=True, width_ratios=[
+        max(scores.shape[1], 7) for scores in detections.values()])
     for axes, (model, scores) in zip(grid, detections.items(), strict=True):
         mesh = _cells(axes, scores.mean, 1)
         reached = (scores.mean.round(DECIMALS) >= tau).sum()
@@ -127,7 +117,7 @@ def _scale(figure: Figure, mesh: QuadMesh, **kwargs) -> None:
 
 def agreement(small: HeadScores, large: HeadScores, top_k: int) -> Figure:
     """Mean scores of a small against a large grid, a dot per head; the top heads are marked."""
-    figure, axes = new_axes(size=(WIDTH, 4.2))
+    figure, axes = new_axes(4.2)
     axes.scatter(large.mean, small.mean, s=10, color=GREY)
     colour = colour_of(large.model)
     top = tuple(zip(*large.select(top_k=top_k), strict=True))
@@ -148,7 +138,7 @@ BIN_COLOURS = ("#D9D9D9", "#A6BDDB", "#3690C0", "#E69F00", "#D55E00")
 
 def score_bins(shares: Mapping[str, list[float]], labels: list[str]) -> Figure:
     """Stacked shares of heads per score bin, a bar per source."""
-    figure, axes = new_axes(size=(WIDTH, 0.9 + 0.42 * len(shares)))
+    figure, axes = new_axes(0.9 + 0.42 * len(shares))
     rows = np.arange(len(shares))
     table = 100 * np.array(list(shares.values()), dtype=float)
     left = np.zeros(len(rows))
@@ -170,8 +160,7 @@ def score_bins(shares: Mapping[str, list[float]], labels: list[str]) -> Figure:
 def ranked_scores(panels: Mapping[str, Mapping[str, tuple[np.ndarray, np.ndarray]]], tau: float
                   ) -> Figure:
     """Scores in falling order against the share of heads, on one axis for models of any size."""
-    figure, grid = new_axes(columns=len(panels), size=(WIDTH, 3.6), sharex=True, sharey=True,
-                            squeeze=False)
+    figure, grid = new_axes(3.6, columns=len(panels), sharex=True, sharey=True, squeeze=False)
     for axes, (title, models) in zip(grid[0], panels.items(), strict=True):
         for (model, (mean, ends)), line in zip(models.items(), LINES, strict=False):
             order = np.argsort(-mean, kind="stable")
@@ -193,8 +182,7 @@ def ranked_scores(panels: Mapping[str, Mapping[str, tuple[np.ndarray, np.ndarray
 
 def scores_by_layer(parts: Mapping[str, HeadScores], full: np.ndarray, tau: float) -> Figure:
     """Every head's score at its layer, a panel per part; layers that see everything are shaded."""
-    figure, panels = new_axes(columns=len(parts), size=(WIDTH, 4.6), sharex=True, sharey=True,
-                              squeeze=False)
+    figure, panels = new_axes(4.6, columns=len(parts), sharex=True, sharey=True, squeeze=False)
     for axes, (title, scores) in zip(panels[0], parts.items(), strict=True):
         layers, heads = scores.shape
         rows = np.arange(layers)[:, None] + np.linspace(-0.3, 0.3, heads)
@@ -216,7 +204,7 @@ def scores_by_layer(parts: Mapping[str, HeadScores], full: np.ndarray, tau: floa
 
 def stability(tables: Mapping[str, pd.DataFrame]) -> Figure:
     """Agreement with the full ranking as needles or runs are added; bands over draws."""
-    figure, panels = new_axes(columns=2, size=(WIDTH, 3.0), sharex=True)
+    figure, panels = new_axes(3.0, columns=2, sharex=True)
     for label, frame in tables.items():
         colour = colour_of(label.split()[0])
         for axes, measure in zip(panels, ("overlap", "spearman"), strict=True):
@@ -234,8 +222,7 @@ def copied_runs(maps: pd.DataFrame) -> Figure:
     """Which published runs have the same scores: a row per model, a block per stretch of copies."""
     blocks = stretches(maps)
     models = list(maps["model"].unique())
-    figure = Figure(figsize=(WIDTH, 0.5 + 0.95 * len(models)), layout="constrained")
-    panels = figure.subplots(len(models), squeeze=False)
+    figure, panels = new_axes(0.5 + 0.95 * len(models), rows=len(models), squeeze=False)
     for row, model in zip(panels[:, 0], models, strict=True):
         own = blocks[blocks["model"] == model]
         several = (own["length"] > 1).cumsum()

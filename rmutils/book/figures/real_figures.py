@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from rmutils.book.experiments.masked_needles import ANYWHERE, MATCHED, TOP, WHOLE
 from rmutils.book.figures.report import how_made
-from rmutils.book.figures.style import BLUE, GREY, INK, RED, WIDTH
+from rmutils.book.figures.style import BLUE, GREY, INK, RED, new_axes
 from rmutils.core.experiment import Plan
 from rmutils.core.results import Artifact
 
@@ -26,8 +26,7 @@ MARKS = {WHOLE: ("whole model", INK, "o", -0.2), TOP: ("without the top heads", 
 
 def needles_left_figure(shares: pd.DataFrame, heads: Mapping[str, int]) -> Figure:
     """Needles found against the share of masked heads, a panel for each model."""
-    figure = Figure(figsize=(WIDTH, 5.4), layout="constrained")
-    grid = figure.subplots(2, 2, sharex=True, sharey=True)
+    figure, grid = new_axes(5.4, 2, 2, sharex=True, sharey=True)
     for axes, (model, total) in zip(grid.flat, heads.items(), strict=False):
         own = shares[shares["model"] == model]
         _curves(axes, own, total)
@@ -62,8 +61,8 @@ def _curves(axes: Axes, own: pd.DataFrame, total: int) -> None:
 def needles_by(shares: pd.DataFrame, column: str, names: Mapping[str, str]) -> Figure:
     """Needles found whole and without heads, a panel for each model and a row for each name."""
     models = [*shares["model"].unique()]
-    figure = Figure(figsize=(WIDTH, 1.1 + 0.42 * len(names)), layout="constrained")
-    grid = figure.subplots(1, len(models), sharex=True, sharey=True, squeeze=False)[0]
+    figure, grid = new_axes(1.1 + 0.42 * len(names), columns=len(models), sharex=True, sharey=True,
+                            flat=True)
     drawn = {}
     for axes, model in zip(grid, models, strict=True):
         own = shares[shares["model"] == model]

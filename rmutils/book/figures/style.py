@@ -103,10 +103,15 @@ def on(colour: str) -> str:
     return {PALE: INK, BLUE: ON_DEEP, GREY: ON_DEEP}.get(colour, ON_BRIGHT)
 
 
-def new_axes(*, columns: int = 1, size: tuple[float, float] | None = None, **kwargs):
-    """A figure and its axes, without pyplot: a notebook then shows it once, where it is named."""
-    figure = Figure(figsize=size)
-    return figure, figure.subplots(1, columns, **kwargs)
+def new_axes(
+    height: float = 3.6, rows: int = 1, columns: int = 1, *, width: float = WIDTH,
+    flat: bool = False, squeeze: bool = True, **kwargs: Any,
+) -> tuple[Figure, Any]:
+    """A figure and its axes, without pyplot: a notebook then shows it once, where it is named.
+    `flat`: All axes in one array, a single one, too."""
+    figure = Figure(figsize=(width, height), layout="constrained")
+    axes = figure.subplots(rows, columns, squeeze=squeeze and not flat, **kwargs)
+    return figure, axes.ravel() if flat else axes
 
 
 COLUMNS = ["panel", "horizontal", "vertical", "mark", "number", "series", "colour", "x", "x name",

@@ -16,7 +16,6 @@ from rmutils.book.figures.style import (
     ORANGE,
     PURPLE,
     RED,
-    WIDTH,
     colour_of,
     new_axes,
 )
@@ -27,8 +26,7 @@ CURVES = {"loss": "loss (nats)", "margin": "reward margin", "accuracy": "accurac
 
 def training_curves(trainings: Mapping[str, Sequence[pd.DataFrame]]) -> Figure:
     """Loss, margin and accuracy by step, each step on its own batch; dotted: ln 2."""
-    figure = Figure(figsize=(WIDTH, 5.6))
-    panels = figure.subplots(3, 1, sharex=True)
+    figure, panels = new_axes(5.6, rows=3, sharex=True)
     for colour, (label, curves) in zip(COLOURS, trainings.items(), strict=False):
         for number, curve in enumerate(curves):
             for axes, column in zip(panels, CURVES, strict=True):
@@ -45,8 +43,7 @@ def training_curves(trainings: Mapping[str, Sequence[pd.DataFrame]]) -> Figure:
 
 def before_after(heads: pd.DataFrame, top: int) -> Figure:
     """The layout of Figure 5: scores before and after in the order of the scores before."""
-    figure = Figure(figsize=(WIDTH, 5.0))
-    scores, changes = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
+    figure, (scores, changes) = new_axes(5.0, rows=2, sharex=True, height_ratios=(3, 2))
     shown = heads.head(top)
     size = 4 if len(shown) < 80 else 2.5
     scores.fill_between(shown["rank"], shown["before_low"], shown["before_high"], color=GREY,
@@ -82,7 +79,7 @@ LOOKS = {"Before": (GREY, "o"), "RetMask": (RED, "D"), "Smaller-Model": (BLUE, "
 def scores_by_length(table: pd.DataFrame) -> Figure:
     """A panel per model, a line per strategy, over input lengths."""
     groups = list(table["group"].unique())
-    figure, panels = new_axes(columns=len(groups), size=(WIDTH, 3.4), squeeze=False)
+    figure, panels = new_axes(3.4, columns=len(groups), squeeze=False)
     for axes, group in zip(panels[0], groups, strict=True):
         part = table[table["group"] == group]
         lengths = list(part["column"].unique())
@@ -105,8 +102,8 @@ def before_and_after(table: pd.DataFrame, xlabel: str) -> Figure:
     """A panel for each benchmark, a row for each model: a grey dot before, a coloured one after."""
     panels, models = (list(table[name].unique()) for name in ("benchmark", "model"))
     lines = -(-len(panels) // COLUMNS)
-    figure = Figure(figsize=(WIDTH, lines * (0.75 + 0.3 * len(models)) + 0.3))
-    grid = figure.subplots(lines, min(COLUMNS, len(panels)), sharey=True, squeeze=False).ravel()
+    figure, grid = new_axes(lines * (0.75 + 0.3 * len(models)) + 0.3, lines,
+                            min(COLUMNS, len(panels)), sharey=True, flat=True)
     for axes, name in zip(grid, panels, strict=False):
         for row in table[table["benchmark"] == name].itertuples():
             y, colour = models.index(row.model), colour_of(row.model)
@@ -130,7 +127,7 @@ def before_and_after(table: pd.DataFrame, xlabel: str) -> Figure:
 
 def nothing(text: str) -> Figure:
     """Stand-in for a figure that lacks its data: a figure that says so."""
-    figure, axes = new_axes(size=(WIDTH, 0.6))  # without axes a notebook draws nothing
+    figure, axes = new_axes(0.6)  # without axes a notebook draws nothing
     axes.text(0.5, 0.5, text, ha="center", va="center", color=GREY)
     axes.set_axis_off()
     return figure

@@ -18,7 +18,7 @@ from rmutils.book.figures.style import (
     PURPLE,
     RED,
     SEQUENTIAL,
-    WIDTH,
+    new_axes,
     with_intervals,
 )
 
@@ -29,8 +29,7 @@ def heads(
     """A panel per variant: scores of all heads under plain attention and under the variant."""
     columns = min(3, len(variants))
     rows = -(-len(variants) // columns)
-    figure = Figure(figsize=(WIDTH, 0.8 + 2.2 * rows))
-    panels = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).flat
+    figure, panels = new_axes(0.8 + 2.2 * rows, rows, columns, sharex=True, sharey=True, flat=True)
     for axes, (name, (before, after)) in zip(panels, variants.items(), strict=False):
         marked = np.zeros(before.shape, dtype=bool)
         marked[tuple(zip(*retrieval, strict=True))] = True
@@ -67,8 +66,7 @@ def panels(
 ) -> Figure:
     """A panel per measure, a line per method."""
     rows = -(-len(measures) // columns)
-    figure = Figure(figsize=(WIDTH, 0.9 + 1.7 * rows))
-    grid = figure.subplots(rows, columns, sharex=sharex, squeeze=False)
+    figure, grid = new_axes(0.9 + 1.7 * rows, rows, columns, sharex=sharex, squeeze=False)
     names = [*dict.fromkeys(name for part in measures.values() for name in part["line"])]
     for axes, (label, part) in zip(grid.flat, measures.items(), strict=False):
         if label in base:
@@ -114,8 +112,8 @@ def _draw(axes: Axes, part: pd.DataFrame, names: Sequence[str]) -> None:
 def maps(weights: np.ndarray, heads: Sequence[int], columns: int = 4) -> Figure:
     """Attention maps of some heads of a layer, on one scale of colours."""
     rows, columns = -(-len(heads) // columns), min(columns, len(heads))
-    figure = Figure(figsize=(WIDTH, 0.3 + 6 / columns * rows))
-    grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
+    figure, grid = new_axes(0.3 + 6 / columns * rows, rows, columns, sharex=True, sharey=True,
+                            squeeze=False)
     for axes, head in zip(grid.flat, heads, strict=False):
         drawn = axes.imshow(weights[head], cmap=SEQUENTIAL, norm=PowerNorm(FAINT, 0, 1),
                             interpolation="nearest")
@@ -134,8 +132,7 @@ def tokens_over_layers_and_time(
     scores: np.ndarray, chosen: np.ndarray, layer: int
 ) -> Figure:
     """Scores of tokens by layer, and the tokens that a layer chooses at each step."""
-    figure = Figure(figsize=(WIDTH, 2.9))
-    left, right = figure.subplots(1, 2)
+    figure, (left, right) = new_axes(2.9, columns=2)
     drawn = left.imshow(scores, cmap=SEQUENTIAL, norm=PowerNorm(FAINT, 0, 1), aspect="auto",
                         interpolation="nearest")
     left.set(xlabel="token", ylabel="layer", title="score of a token, by layer")

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullLocator, PercentFormatter
 
 from rmutils.book.experiments.masked_needles import MATCHED, TOP, WHOLE
-from rmutils.book.figures.style import BLUE, GREEN, GREY, INK, ORANGE, PALE, PURPLE
+from rmutils.book.figures.style import BLUE, GREEN, GREY, INK, ORANGE, PALE, PURPLE, new_axes
 
 WIDTH = 4.9  # inches: narrower than a chapter's, so that a phone shows the labels without scrolling
 FONT = 10
@@ -29,8 +29,7 @@ def few_heads(
     shape: tuple[int, int], heads: Sequence[tuple[int, int]], shares: pd.DataFrame
 ) -> Figure:
     """Draw all heads of a model, those that are masked among them, and what it finds without."""
-    figure = Figure(figsize=(WIDTH, 3.8), layout="constrained")
-    grid, bars = figure.subplots(2, height_ratios=[1.25, 1])
+    figure, (grid, bars) = new_axes(3.8, rows=2, width=WIDTH, height_ratios=[1.25, 1])
     layer, head = np.indices(shape).reshape(2, -1)
     masked = np.array([(i, j) in {*heads} for i, j in zip(layer, head, strict=True)])
     for chosen, colour in ((~masked, PALE), (masked, BLUE)):
@@ -57,8 +56,7 @@ def few_heads(
 
 def heads_that_hold(shares: pd.DataFrame, halves: Mapping[str, float]) -> Figure:
     """Draw the share of needles that each model finds as more heads are switched off."""
-    figure = Figure(figsize=(WIDTH, 3.6), layout="constrained")
-    axes = figure.subplots()
+    figure, axes = new_axes(3.6, width=WIDTH)
     for model, (name, colour) in SIZES.items():
         own = shares[(shares["model"] == model) & shares["policy"].isin([WHOLE, TOP])]
         own = own.sort_values("count")
@@ -84,8 +82,7 @@ def heads_that_hold(shares: pd.DataFrame, halves: Mapping[str, float]) -> Figure
 def beside_controls(rows: pd.DataFrame, claimed: Mapping[str, float]) -> Figure:
     """Draw what RetMask scores beyond each comparison, model by model and pooled."""
     names = {against: COMPARED[against] for against in rows["against"].unique()}
-    figure = Figure(figsize=(WIDTH, 0.9 + 0.78 * len(names)), layout="constrained")
-    axes = figure.subplots()
+    figure, axes = new_axes(0.9 + 0.78 * len(names), width=WIDTH)
     axes.axvline(0, color=INK, lw=0.8)
     for place, against in enumerate(names):
         own = rows[rows["against"] == against]
@@ -112,8 +109,8 @@ def published_runs(maps: pd.DataFrame) -> Figure:
     """Draw every published run as a square, filled where its scores occur for the first time."""
     models = [*maps["model"].unique()]
     tall = [-(-(maps["model"] == model).sum() // ROWS) for model in models]
-    figure = Figure(figsize=(WIDTH, 0.11 * sum(tall) + 0.42 * len(models)), layout="constrained")
-    panels = figure.subplots(len(models), height_ratios=[rows + 0.6 for rows in tall])
+    figure, panels = new_axes(0.11 * sum(tall) + 0.42 * len(models), rows=len(models), width=WIDTH,
+                              height_ratios=[rows + 0.6 for rows in tall])
     for axes, model, rows in zip(panels, models, tall, strict=True):
         own = maps[maps["model"] == model].sort_values("run")
         at = np.arange(len(own))

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from rmutils.book.chapters.heads_at_work.contribution import card_data
 from rmutils.book.chapters.heads_at_work.experiment import HEADS_AT_WORK
 from rmutils.book.chapters.heads_at_work.findings import OTHERS, RETRIEVAL, Tables, level, weights
-from rmutils.book.figures.style import BLUE, GREEN, GREY, INK, ORANGE, PALE, PURPLE, WIDTH, on
+from rmutils.book.figures.style import BLUE, GREEN, GREY, INK, ORANGE, PALE, PURPLE, new_axes, on
 from rmutils.heads.attention_kinds import KINDS, attention_kinds
 from rmutils.heads.detection import detect_stored
 from rmutils.models import LanguageModel
@@ -29,8 +29,7 @@ NAMED = 1.5
 
 def composition(results: Mapping[str, Tables]) -> Figure:
     """Draw what retrieval heads and others look at when it is not the first token."""
-    figure = Figure(figsize=(WIDTH, 0.9 + 1.0 * len(results)), layout="constrained")
-    panels = figure.subplots(len(results), 1, sharex=True, squeeze=False)[:, 0]
+    figure, panels = new_axes(0.9 + 1.0 * len(results), rows=len(results), sharex=True, flat=True)
     for axes, (model, tables) in zip(panels, results.items(), strict=True):
         for place, group in enumerate((RETRIEVAL, OTHERS)):
             left = 0.0
@@ -61,8 +60,7 @@ def composition(results: Mapping[str, Tables]) -> Figure:
 def cards_figure(model: str) -> Figure:
     """Draw the heads of the highest copy scores as small bars of what they look at."""
     cards = sorted(card_data(model), key=lambda card: -card["score"])[: ROWS * COLUMNS]
-    figure = Figure(figsize=(WIDTH, 0.62 * ROWS + 0.5), layout="constrained")
-    panels = figure.subplots(ROWS, COLUMNS, sharex=True, squeeze=False).ravel()
+    figure, panels = new_axes(0.62 * ROWS + 0.5, ROWS, COLUMNS, sharex=True, flat=True)
     for axes, card in zip(panels, cards, strict=False):
         left = 0.0
         for kind, colour in PARTS.items():

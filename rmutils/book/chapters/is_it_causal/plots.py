@@ -10,14 +10,13 @@ from rmutils.book.chapters.is_it_causal.experiment import COPY, REMOVE, RESTORE,
 from rmutils.book.chapters.is_it_causal.findings import effects, room, token_leaders
 from rmutils.book.figures import report
 from rmutils.book.figures.head_figures import heads_by_token
-from rmutils.book.figures.style import BLUE, GREY, INK, ORANGE, RED, WIDTH
+from rmutils.book.figures.style import BLUE, GREY, INK, ORANGE, RED, new_axes
 from rmutils.heads.scores import Head
 
 
 def exchanged_sets(results: Mapping[str, IsItCausal]) -> Figure:
     """Tokens of the answer that are right by how many heads are restored, or removed."""
-    figure = Figure(figsize=(WIDTH, 4.6), layout="constrained")
-    panels = figure.subplots(2, len(results), sharey=True, squeeze=False)
+    figure, panels = new_axes(4.6, 2, len(results), sharey=True, squeeze=False)
     for column, (model, result) in enumerate(results.items()):
         table, start = effects(result), 1 - room(result).value
         for axes, way, sign, base in ((panels[0, column], RESTORE, 1, start),
@@ -62,8 +61,7 @@ def exchange_table(results: Mapping[str, IsItCausal]) -> pd.DataFrame:
 
 def necessary_against_sufficient(results: Mapping[str, IsItCausal]) -> Figure:
     """Each head alone: nats of an answer that it restores, and that removing it loses."""
-    figure = Figure(figsize=(WIDTH, 2.6), layout="constrained")
-    panels = figure.subplots(1, len(results), squeeze=False)[0]
+    figure, panels = new_axes(2.6, columns=len(results), flat=True)
     for axes, (model, result) in zip(panels, results.items(), strict=True):
         heads = single_heads_mean(result)
         axes.plot(heads["restored"], heads["removed"], "o", ms=3, color=BLUE, alpha=0.6)
@@ -95,8 +93,7 @@ def restored_by_token(result: IsItCausal, model: str) -> Figure:
     shown = list(dict.fromkeys([*grid.sum(axis=1).nlargest(8).index, *leaders]))
     grid = grid.loc[shown]
     words = part.drop_duplicates("step").sort_values("step")["token"]
-    figure = Figure(figsize=(WIDTH, 1.3 + 0.24 * len(grid)), layout="constrained")
-    axes = figure.subplots()
+    figure, axes = new_axes(1.3 + 0.24 * len(grid))
     most = float(np.abs(grid.to_numpy()).max())
     dots = pd.DataFrame([(*head, step) for step, head in leaders.items()],
                         columns=["layer", "head", "step"])
@@ -107,8 +104,7 @@ def restored_by_token(result: IsItCausal, model: str) -> Figure:
 
 def copy_scores_by_length(table: pd.DataFrame, heads: Sequence[Head]) -> Figure:
     """Copy scores of two heads over the length of the prompt, and their difference."""
-    figure = Figure(figsize=(WIDTH, 3.4), layout="constrained")
-    scores, less = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
+    figure, (scores, less) = new_axes(3.4, rows=2, sharex=True, height_ratios=(3, 2))
     for (layer, head), column, colour, marker in zip(
             heads, ("first", "second"), (BLUE, RED), ("o", "s"), strict=True):
         scores.plot(table["length"], table[column], color=colour, marker=marker, ms=4,

@@ -10,13 +10,13 @@ from matplotlib.ticker import NullLocator
 
 from rmutils.book.chapters.masking_sweep.sweet_spot import PERPLEXITY, REPETITION
 from rmutils.book.figures import style
-from rmutils.book.figures.style import BLUE, GREY, INK, ORANGE, RED, WIDTH, colour_of, new_axes
+from rmutils.book.figures.style import BLUE, GREY, INK, ORANGE, RED, colour_of, new_axes
 from rmutils.heads.masking import MATCHED
 
 
 def heads_alone(losses: pd.DataFrame, tau: float) -> Figure:
     """Needles lost without each head, layer by layer, with 95 % intervals."""
-    figure, axes = new_axes(size=(WIDTH, 3.2))
+    figure, axes = new_axes(3.2)
     alone = losses[losses["draw"] < 0].reset_index(drop=True)
     retrieval = alone["score"] >= tau
     for part, colour, marker, label in ((~retrieval, BLUE, "o", "other heads"),
@@ -48,8 +48,7 @@ def masking_sweep(
     spot: tuple[float, float] | None = None,
 ) -> Figure:
     """A panel per measure: its mean against the number of masked heads."""
-    figure = Figure(figsize=(WIDTH, 0.7 + 1.75 * len(curves)))
-    panels = figure.subplots(len(curves), 1, sharex=True, squeeze=False)[:, 0]
+    figure, panels = new_axes(0.7 + 1.75 * len(curves), rows=len(curves), sharex=True, flat=True)
     for axes, (name, one) in zip(panels, curves.items(), strict=True):
         if spot:
             axes.axvspan(*spot, color=ORANGE, alpha=0.25, lw=0)
@@ -93,7 +92,7 @@ def _name_marks(axes: Axes, marks: Mapping[float, int]) -> None:
 
 def shares(table: pd.DataFrame, xlabel: str) -> Figure:
     """A dot with a 95 % interval per row."""
-    figure, axes = new_axes(size=(WIDTH, 0.8 + 0.34 * len(table)))
+    figure, axes = new_axes(0.8 + 0.34 * len(table))
     rows = np.arange(len(table))
     axes.hlines(rows, table["low"], table["high"], color=BLUE, lw=1.6)
     axes.plot(table["value"], rows, "o", ms=5, color=BLUE)
@@ -105,7 +104,7 @@ def shares(table: pd.DataFrame, xlabel: str) -> Figure:
 
 def by_length(models: Mapping[str, pd.DataFrame], ylabel: str) -> Figure:
     """A line per model over prompt lengths, with 95 % intervals and the name at its end."""
-    figure, axes = new_axes(size=(WIDTH, 3.4))
+    figure, axes = new_axes(3.4)
     for shift, (model, table) in enumerate(models.items()):
         style.with_intervals(axes, table["length"] * 1.03**shift, table, marker="o", ms=4,
                              capsize=3, color=colour_of(model), label=model)

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator, PercentFormatter
 
 from rmutils.book.figures import style
-from rmutils.book.figures.style import BLUE, GREEN, GREY, INK, ORANGE, PURPLE, RED, WIDTH, new_axes
+from rmutils.book.figures.style import BLUE, GREEN, GREY, INK, ORANGE, PURPLE, RED, new_axes
 
 COLOURS = {"YaRN, full layers": RED, "YaRN, all layers": ORANGE, "YaRN": RED,
            "interpolation": BLUE, "NTK-aware": GREEN, "larger base": PURPLE,
@@ -19,9 +19,8 @@ COLOURS = {"YaRN, full layers": RED, "YaRN, all layers": ORANGE, "YaRN": RED,
 
 def wavelengths(models: Mapping[str, tuple[pd.DataFrame, int, int]]) -> Figure:
     """Effective wavelength of each pair of dimensions by method, and how much longer it became."""
-    figure = Figure(figsize=(WIDTH, 4.6))
-    grid = figure.subplots(2, len(models), sharex="col", sharey="row", squeeze=False,
-                           height_ratios=(3, 2))
+    figure, grid = new_axes(4.6, 2, len(models), sharex="col", sharey="row", squeeze=False,
+                            height_ratios=(3, 2))
     for (above, below), (title, (table, trained, wanted)) in zip(grid.T, models.items(),
                                                                  strict=True):
         for method, waves in table.items():
@@ -48,7 +47,7 @@ def wavelengths(models: Mapping[str, tuple[pd.DataFrame, int, int]]) -> Figure:
 def slices(sent: Mapping[str, pd.DataFrame], waiting: Mapping[str, pd.DataFrame],
            used: int) -> Figure:
     """Context parallelism by its number of ranks: what each receives, and who waits for whom."""
-    figure, (left, right) = new_axes(columns=2, size=(WIDTH, 3.2))
+    figure, (left, right) = new_axes(3.2, columns=2)
     for axes, tables, column, colours in ((left, sent, "gigabytes", (RED, PURPLE)),
                                           (right, waiting, "ratio", (BLUE, GREEN, ORANGE))):
         for (label, table), colour in zip(tables.items(), colours, strict=False):
@@ -72,7 +71,7 @@ SPREAD = 1.025
 
 def found_by_length(before: pd.DataFrame, after: pd.DataFrame, trained: int) -> Figure:
     """Facts found by length and method, in two panels: before a fine-tune and after it."""
-    figure, panels = new_axes(columns=2, size=(WIDTH, 3.6), sharey=True)
+    figure, panels = new_axes(3.6, columns=2, sharey=True)
     for axes, table, title in zip(panels, (before, after), ("before the fine-tune", "after it"),
                                   strict=True):
         for i, (method, part) in enumerate(table.groupby("method", sort=False)):
@@ -93,7 +92,7 @@ def found_by_length(before: pd.DataFrame, after: pd.DataFrame, trained: int) -> 
 
 def loss_by_position(table: pd.DataFrame, trained: int, reference: str) -> Figure:
     """Loss along the longest texts, less that of a method, with bands."""
-    figure, axes = new_axes(size=(WIDTH, 3.2))
+    figure, axes = new_axes(3.2)
     for method, part in table.groupby("method", sort=False):
         axes.fill_between(part["position"], part["low"], part["high"], color=COLOURS[method],
                           alpha=0.15, lw=0)
@@ -110,7 +109,7 @@ def loss_by_position(table: pd.DataFrame, trained: int, reference: str) -> Figur
 def budget(table: pd.DataFrame) -> Figure:
     """Facts found by tokens of the fine-tune: a panel for each length, a line for each method."""
     lengths = sorted(table["length"].unique())
-    figure, panels = new_axes(columns=len(lengths), size=(WIDTH, 3.0), sharey=True, squeeze=False)
+    figure, panels = new_axes(3.0, columns=len(lengths), sharey=True, squeeze=False)
     for axes, length in zip(panels[0], lengths, strict=True):
         for i, (method, part) in enumerate(
                 table[table["length"] == length].groupby("method", sort=False)):
@@ -129,7 +128,7 @@ def budget(table: pd.DataFrame) -> Figure:
 
 def without_parts(effects: pd.DataFrame) -> Figure:
     """Loss and facts found without each part of the recipe, minus the whole recipe, by tokens."""
-    figure, panels = new_axes(columns=2, size=(WIDTH, 3.4))
+    figure, panels = new_axes(3.4, columns=2)
     for axes, measure, name in zip(panels, ("loss", "found"), (
             "loss (nats per token)", "facts found (share)"), strict=True):
         arms = effects[effects["measure"] == measure].groupby("arm", sort=False)

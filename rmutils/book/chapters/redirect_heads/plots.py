@@ -26,7 +26,7 @@ from rmutils.book.chapters.redirect_heads.findings import (
 )
 from rmutils.book.chapters.redirect_heads.texts import contradictions, prompts
 from rmutils.book.figures.report import number
-from rmutils.book.figures.style import BLUE, ON_BRIGHT, ORANGE, WIDTH, on
+from rmutils.book.figures.style import BLUE, ON_BRIGHT, ORANGE, WIDTH, new_axes, on
 from rmutils.heads.detection import detect_stored
 from rmutils.models import LanguageModel
 from rmutils.models.engine.generation import generate
@@ -60,8 +60,8 @@ def followed(
     width: float = WIDTH,
 ) -> Figure:
     """Draw what answers hold under each condition: a bar each, models below each other."""
-    figure = Figure(figsize=(width, 0.6 + 1.1 * len(answers)), layout="constrained")
-    panels = figure.subplots(len(answers), 1, sharex=True, squeeze=False)[:, 0]
+    figure, panels = new_axes(0.6 + 1.1 * len(answers), rows=len(answers), width=width, sharex=True,
+                              flat=True)
     for axes, (model, table) in zip(panels, answers.items(), strict=True):
         shown = in_order(rates(table))
         for place, (_, row) in enumerate(shown.iterrows()):

@@ -15,7 +15,7 @@ from rmutils.book.chapters.retrieval_heads_under_change.findings import (
     RANKING,
     YES,
 )
-from rmutils.book.figures.style import BLUE, GREY, INK, RED, WIDTH
+from rmutils.book.figures.style import BLUE, GREY, INK, RED, new_axes
 
 SIGNS = {YES: ("✓", BLUE), NO: ("\N{MINUS SIGN}", RED), OPEN: ("?", GREY), NO_ROOM: ("", GREY)}
 """Sign and colour of a verdict."""
@@ -33,8 +33,7 @@ def matrix(table: pd.DataFrame, variants: Sequence[str]) -> Figure:
         part = table[table["question"] == question]
         lines += [(question, ""), *((question, model) for model in part["model"].unique())]
     cells = table.set_index(["question", "model", "variant"], drop=False)
-    figure = Figure(figsize=(WIDTH, 0.7 + 0.42 * len(lines)))
-    axes = figure.subplots()
+    figure, axes = new_axes(0.7 + 0.42 * len(lines))
     for y, (question, model) in enumerate(lines):
         if not model:
             axes.text(-0.5, y + 0.25, HEADINGS[question], fontsize=10, fontweight="bold")

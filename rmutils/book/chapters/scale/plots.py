@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullLocator
 
-from rmutils.book.figures.style import BLUE, GREEN, GREY, INK, ORANGE, PURPLE, RED, WIDTH, new_axes
+from rmutils.book.figures.style import BLUE, GREEN, GREY, INK, ORANGE, PURPLE, RED, new_axes
 
 COLOURS = (BLUE, RED, GREEN, ORANGE, PURPLE)  # colours of models, in their order
 
@@ -22,7 +22,7 @@ def short(tokens: float) -> str:
 
 def memory(curves: Mapping[str, pd.DataFrame], rooms: Mapping[str, float]) -> Figure:
     """Bytes of weights with keys and values by the length of a text, and what machines hold."""
-    figure, axes = new_axes(size=(WIDTH, 3.8))
+    figure, axes = new_axes(3.8)
     starts: list[float] = []
     for k, ((model, table), colour) in enumerate(zip(curves.items(), COLOURS, strict=False)):
         axes.plot(table["tokens"], table["bytes"] / 1e9, color=colour, lw=1.6,
@@ -46,7 +46,7 @@ def memory(curves: Mapping[str, pd.DataFrame], rooms: Mapping[str, float]) -> Fi
 
 def work(curves: Mapping[str, pd.DataFrame]) -> Figure:
     """Attention's share of the work of reading, and seconds of one accelerator, by length."""
-    figure, (left, right) = new_axes(columns=2, size=(WIDTH, 3.4))
+    figure, (left, right) = new_axes(3.4, columns=2)
     for (model, table), colour in zip(curves.items(), COLOURS, strict=False):
         left.plot(table["tokens"], table["share"], color=colour, label=model, lw=1.6)
         right.plot(table["tokens"], table["seconds"], color=colour, lw=1.6)
@@ -62,7 +62,7 @@ def work(curves: Mapping[str, pd.DataFrame]) -> Figure:
 
 def exchange(ways: Mapping[str, pd.DataFrame]) -> Figure:
     """Time to send over time to compute by the number of accelerators, for both ways to share."""
-    figure, panels = new_axes(columns=2, size=(WIDTH, 3.2), sharey=True)
+    figure, panels = new_axes(3.2, columns=2, sharey=True)
     for axes, way in zip(panels, ("tensor parallel", "context parallel"), strict=True):
         for (label, table), colour in zip(ways.items(), COLOURS, strict=False):
             axes.plot(table["gpus"], table[way], marker="o", ms=3, color=colour, label=label)
@@ -79,7 +79,7 @@ def exchange(ways: Mapping[str, pd.DataFrame]) -> Figure:
 
 def predicted_times(times: pd.DataFrame, lines: Mapping[str, pd.DataFrame]) -> Figure:
     """Measured seconds by length, and what formulas predict from the shorter texts."""
-    figure, axes = new_axes(size=(WIDTH, 3.0))
+    figure, axes = new_axes(3.0)
     for (label, table), colour, style in zip(lines.items(), (GREEN, ORANGE), ("-", "--"),
                                              strict=True):
         axes.plot(table["length"], table["seconds"], color=colour, ls=style, label=label, lw=1.4)

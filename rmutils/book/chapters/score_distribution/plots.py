@@ -10,14 +10,14 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
 from rmutils.book.chapters.your_own_model import Forecast
-from rmutils.book.figures.style import BLUE, GREEN, GREY, INK, ORANGE, PURPLE, RED, WIDTH, new_axes
+from rmutils.book.figures.style import BLUE, GREEN, GREY, INK, ORANGE, PURPLE, RED, new_axes
 from rmutils.evaluation.formation import Formation
 from rmutils.stats import LEVEL, RESAMPLES
 
 
 def gain_over_sparsity(designed: pd.DataFrame, paper: pd.DataFrame, name: str) -> Figure:
     """Designed models with a line and its 95 % band, and beside them the paper's."""
-    figure, (left, right) = new_axes(columns=2, size=(WIDTH, 3.2))
+    figure, (left, right) = new_axes(3.2, columns=2)
     seaborn.regplot(data=designed, x="sparsity", y="gain", ax=left, ci=100 * LEVEL,
                     n_boot=RESAMPLES, seed=0, color=BLUE, scatter=False, truncate=True)
     _points(left, designed, BLUE)
@@ -37,7 +37,7 @@ def gain_over_sparsity(designed: pd.DataFrame, paper: pd.DataFrame, name: str) -
 
 def gain_by_design(panels: Mapping[str, pd.DataFrame], name: str) -> Figure:
     """Gain over sparsity, a panel per comparison, with a label of each design."""
-    figure, axes = new_axes(columns=len(panels), size=(WIDTH, 3.2), squeeze=False)
+    figure, axes = new_axes(3.2, columns=len(panels), squeeze=False)
     for one, (title, table) in zip(axes[0], panels.items(), strict=True):
         _points(one, table, BLUE)
         for row in table.itertuples():
@@ -57,7 +57,7 @@ def _points(axes: Axes, table: pd.DataFrame, colour: str) -> None:
 def forecast_figure(found: Mapping[str, Forecast], sparsity: tuple[float, float, float], name: str
               ) -> Figure:
     """A panel per kind of models: each with its gain, the line with its 95 % prediction band."""
-    figure, panels = new_axes(columns=len(found), size=(WIDTH, 2.9), squeeze=False)
+    figure, panels = new_axes(2.9, columns=len(found), squeeze=False)
     value, low, high = sparsity
     for axes, colour, (kind, one) in zip(panels[0], (BLUE, RED), found.items(), strict=False):
         axes.axvspan(low, high, color=ORANGE, alpha=0.35, lw=0)
@@ -93,8 +93,7 @@ Label = tuple[float, str, str]  # height, text, colour
 
 def plot_formation(result: Formation) -> Figure:
     """Copying of random tokens, then both scores of each head, by step of the training."""
-    figure = Figure(figsize=(WIDTH, 6.6))
-    copying, matching, retrieving = figure.subplots(3, 1, sharex=True)
+    figure, (copying, matching, retrieving) = new_axes(6.6, rows=3, sharex=True)
     steps, heads = result.steps, result.heads
     last = steps["step"].iloc[-1]
 

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from rmutils.book.chapters.which_heads.experiment import COPY, SCORE, TASK, WRITE
 from rmutils.book.figures.head_figures import heads_by_token
-from rmutils.book.figures.style import BLUE, GREY, RED, WIDTH
+from rmutils.book.figures.style import BLUE, GREY, RED, new_axes
 
 TITLES = {"literal": "literal needles", "paraphrased": "paraphrased needles",
           TASK: "questions on documents"}
@@ -18,9 +18,8 @@ def masking_costs(maskings: Mapping[str, pd.DataFrame]) -> Figure:
     """Losses by masking, a row of panels for each model and number of heads."""
     outcomes = next(iter(maskings.values()))["outcome"].unique()
     kinds = max(table["kind"].nunique() for table in maskings.values())
-    figure = Figure(figsize=(WIDTH, 0.9 + (0.37 + 0.22 * kinds) * len(maskings)),
-                    layout="constrained")
-    panels = figure.subplots(len(maskings), len(outcomes), sharex="col", sharey=True, squeeze=False)
+    figure, panels = new_axes(0.9 + (0.37 + 0.22 * kinds) * len(maskings), len(maskings),
+                              len(outcomes), sharex="col", sharey=True, squeeze=False)
     for row, (label, table) in zip(panels, maskings.items(), strict=True):
         for axes, outcome in zip(row, outcomes, strict=True):
             part = table[table["outcome"] == outcome]
@@ -44,8 +43,7 @@ def masking_costs(maskings: Mapping[str, pd.DataFrame]) -> Figure:
 def copy_against_write(answer: pd.DataFrame, model: str) -> Figure:
     """One answer token by token: heads that copy, and what heads that write add to the logit."""
     words = answer.drop_duplicates("step")["token"]
-    figure = Figure(figsize=(WIDTH, 3.9), layout="constrained")
-    panels = figure.subplots(2, 1, sharex=True)
+    figure, panels = new_axes(3.9, rows=2, sharex=True)
     for axes, kind, column, cmap, label in (
             (panels[0], COPY, "attention", "Oranges", "attention on the needle"),
             (panels[1], WRITE, "adds", "PuOr_r", "added to the logit")):
