@@ -153,7 +153,7 @@ def test_heads_by_contributions_that_were_counted_otherwise_are_not_found(monkey
         monkeypatch.setattr(module, "contributions_version", lambda family, now=version: now)
         for make in (real_models.masking, real_models.which_heads):
             with pytest.raises(NotStored) as missing:
-                masked_needles_stored("smollm2-135m", make(plan, "gemma3-270m").changed({
+                masked_needles_stored("smollm2-135m", make("gemma3-270m").changed({
                     "seed": 7}), plan, label="", command="", compute="never")
             keys.setdefault(make, set()).add(str(missing.value))
     assert len(keys[real_models.masking]) == 1 and len(keys[real_models.which_heads]) == 2

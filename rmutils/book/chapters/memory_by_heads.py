@@ -17,7 +17,7 @@ from rmutils.attention.head_memory import memory_by_heads
 from rmutils.book.experiments import real_models
 from rmutils.book.figures.report import number
 from rmutils.book.figures.style import BLUE, GREY, ORANGE, new_axes
-from rmutils.book.findings import Measured, declare, scaled
+from rmutils.book.findings import Measured, declare
 from rmutils.core.config import Config, digest
 from rmutils.core.errors import NotStored, require
 from rmutils.core.experiment import Experiment, Plan, Run
@@ -148,7 +148,7 @@ def _asked(config: MemoryConfig, corpus: str) -> DetectConfig:
 def planned(plan: Plan) -> Iterator[Run]:
     """Yield the run of each model."""
     p = plan.content
-    grid = real_models.detection(real_models.real_models())
+    grid = real_models.detection()
     for model, own in p["models"].items():
         yield Run(model, MemoryConfig(
             detect=grid, scores=tuple(p["scores"]), shares=tuple(p["shares"]),
@@ -264,20 +264,20 @@ FIGURE = "fig-memory-by-heads"
     "so: {verdict}."))
 def kept(model: str) -> Measured:
     """Top key heads minus others of the same layers, at 40 %."""
-    answers, name = _answers(model)
-    found = top_minus_others(answers, MAIN)
+    answers, artifact = _answers(model)
     p = primary().set_index("model").loc[model, "p_holm"]
-    return Measured(scaled(found.interval), [name], found.clusters, p)
+    return Measured.contrast(top_minus_others(answers, MAIN), [artifact], p=p)
 
 
 @declare("memory-needles", unit="percent", place=FIGURE, otherwise="{value} % {ci}.")
 def needles(model: str, share: float, policy: str = TOP) -> Measured:
     """Needles found when so many key heads keep the whole text, by default those that copy."""
-    answers, name = _answers(model)
+    answers, artifact = _answers(model)
     table = needles_kept(answers)
     row = table[(table["policy"] == {0: NONE, 1: WHOLE}.get(share, policy))
                 & (table["share"] == share)]
-    return Measured.row(row.iloc[0], [name], 100, clusters=answers["needle"].nunique(), verdict="")
+    return Measured.row(row.iloc[0], [artifact], 100, clusters=answers["needle"].nunique(),
+                        verdict="")
 
 
 def counted(model: str, share: float, policy: str = TOP) -> dict[str, object]:
@@ -306,8 +306,6 @@ def bytes_kept(model: str, share: float) -> int:
     return round(100 * row["kept"].iloc[0])
 
 
-def _answers(model: str):
-    if model not in stored():
-        require([FOUND.command])
-    answers, artifact = stored()[model]
-    return answers, artifact.name
+def _answers(model: str) -> tuple[pd.DataFrame, Artifact]:
+    require([] if model in stored() else [FOUND.command])
+    return stored()[model]

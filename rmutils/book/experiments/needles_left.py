@@ -42,14 +42,15 @@ class Stored:
 
 PARTS: Mapping[str, Callable[[str], tuple[Any, Artifact]]] = {
     "detection": lambda model: real_models.detections_stored(
-        model, [real_models.detection(real_models.real_models())], compute="never")[0],
+        model, [real_models.detection()], compute="never")[0],
     "masking": lambda model: real_models.masking_stored(model, compute="never"),
     "kinds": lambda model: real_models.kinds_stored(model, "never", ["english"])["english"],
     "which-heads": lambda model: real_models.which_heads_stored(model, compute="never")}
 
 
+@cache
 def stored(part: str) -> Stored:
-    """Look a part of the plan up, a key of `PARTS`, for each of its models."""
+    """Look a part of the plan up, a key of `PARTS`, for each of its models; read once."""
     found, missing = {}, []
     for model in real_models.real_models().content["models"]:
         try:
@@ -179,7 +180,7 @@ def common_heads(rankings: Mapping[str, Sequence], count: int, base: str) -> dic
 @cache
 def common_by_set(model: str) -> dict[str, int]:
     """Return how many of the top 5 % of the heads by each set are top by `facts-literal`."""
-    grids = real_models.kind_detections(real_models.real_models())
+    grids = real_models.kind_detections()
     del grids[real_models.JAPANESE]
     found = real_models.detections_stored(model, grids.values(), compute="never")
     rankings = {name: scores.ranking() for name, (scores, _) in zip(grids, found, strict=True)}

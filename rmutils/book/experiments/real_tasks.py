@@ -38,8 +38,8 @@ def heads_without(model: str, state: str, compute: Compute = "never") -> tuple[H
     if state == WHOLE:
         return ()
     if compute != "never":  # all kinds of score in one run, which the plan's other parts want
-        detect_stored(model, detection(real_models()).changed({"score": "attention"}))
-    scores, _ = detect_stored(model, detection(real_models()), compute="never")
+        detect_stored(model, detection().changed({"score": "attention"}))
+    scores, _ = detect_stored(model, detection(), compute="never")
     tau, total = real_models().content["tau"], scores.mean.size
     top = scores.select(top_k=round(SHARE * total))
     spared = spared_by_controls(top, scores.ranking()[: count_at(scores, tau)], total)

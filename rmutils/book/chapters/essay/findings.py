@@ -1,7 +1,7 @@
 """What the front page shows of other chapters' results, and what no chapter says."""
 
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, partial
 from typing import Literal
 
 import pandas as pd
@@ -20,10 +20,8 @@ from rmutils.paper.tables import PAPER, load_published_scores
 SMALL = "smollm2-135m"
 
 
-@cache
-def real_masking() -> needles_left.Stored:
-    """Look up what the four real models find without some of their heads."""
-    return needles_left.stored("masking")
+real_masking = partial(needles_left.stored, "masking")
+"""What the four real models find without some of their heads."""
 
 
 @cache
@@ -71,8 +69,7 @@ ANSWERS, RUNS = "fig-beside-controls", "fig-published-runs"
     "{model} finds at most half of its needles without its {value} highest heads."))
 def heads_that_halve(model: str) -> Measured:
     """Fewest highest heads, of the numbers tried, without which at most half is found."""
-    used = [artifact.name for artifact in real_masking().artifacts]
-    return Measured.count(needles_by_count()[1][model], used)
+    return Measured.count(needles_by_count()[1][model], real_masking().artifacts)
 
 
 @declare("heads-in-all", unit="heads", place=HEADS,

@@ -133,7 +133,7 @@ def planned(plan: Plan) -> Iterator[Run]:
     p = plan.content
     for model in p["models"]:
         yield Run(model, HeadCardsConfig(
-            detect=real_models.detection(real_models.real_models()), tau=p["tau"],
+            detect=real_models.detection(), tau=p["tau"],
             tokens=p["tokens"], windows=p["windows"]))
 
 

@@ -31,8 +31,7 @@ def stored() -> dict[str, tuple[Tables, Artifact]]:
 
 def tables_of(model: str) -> tuple[Tables, Artifact]:
     """Return the tables of a model; raise NotStored with the command that makes them."""
-    if model not in stored():
-        require([HEAD_CARDS.command])
+    require([] if model in stored() else [HEAD_CARDS.command])
     return stored()[model]
 
 
@@ -123,10 +122,8 @@ def adds_copying(model: str) -> Measured:
 
 def _measured(model: str, compare: Any, outcome: str) -> Measured:
     tables, artifact = tables_of(model)
-    found = compare(tables)
-    rows = compared().set_index(["model", "outcome"])
-    return Measured(found.interval, [artifact], found.clusters,
-                    rows.loc[(model, outcome), "p_holm"], words={"model": model})
+    p = compared().set_index(["model", "outcome"]).loc[(model, outcome), "p_holm"]
+    return Measured.contrast(compare(tables), [artifact], 1, p=p)
 
 
 def card_data(model: str) -> list[dict[str, Any]]:

@@ -106,7 +106,7 @@ def planned(plan: Plan) -> Iterator[Run]:
     count, = {*texts["windows"].values()}
     for model in p["models"]:
         yield Run(model, HeadsAtWorkConfig(
-            detect=real_models.detection(real_models.real_models()), tau=p["heads"]["tau"],
+            detect=real_models.detection(), tau=p["heads"]["tau"],
             tokens=texts["tokens"], windows=count))
 
 

@@ -8,7 +8,7 @@ import pandas as pd
 
 from rmutils.book.chapters.heads_at_work.experiment import HEADS_AT_WORK
 from rmutils.book.figures.report import number
-from rmutils.book.findings import Measured, declare
+from rmutils.book.findings import Measured, declare, scaled
 from rmutils.core.errors import require
 from rmutils.core.results import Artifact
 from rmutils.heads.attention_kinds import KINDS
@@ -30,8 +30,7 @@ def stored() -> dict[str, tuple[Tables, Artifact]]:
 
 def tables_of(model: str) -> tuple[Tables, Artifact]:
     """Return the tables of a model; raise NotStored with the command that makes them."""
-    if model not in stored():
-        require([HEADS_AT_WORK.command])
+    require([] if model in stored() else [HEADS_AT_WORK.command])
     return stored()[model]
 
 
@@ -130,8 +129,7 @@ def _line(text: str) -> str:
 def share(model: str, kind: str, group: str = RETRIEVAL) -> Measured:
     """Positions at which a group of heads, by default the retrieval heads, looks at a kind."""
     tables, artifact = tables_of(model)
-    found = level(tables, kind, group)
-    return Measured(Interval(*(100 * end for end in found)), [artifact], len(tables["windows"]),
+    return Measured(scaled(level(tables, kind, group)), [artifact], len(tables["windows"]),
                     verdict="")
 
 
@@ -141,9 +139,8 @@ def share(model: str, kind: str, group: str = RETRIEVAL) -> Measured:
 def more(model: str, kind: str) -> Measured:
     """Retrieval heads minus others of the same layers."""
     tables, artifact = tables_of(model)
-    found = difference(tables, kind)
     p = compared(kind).set_index("model").loc[model, "p_holm"]
-    return Measured(Interval(*(100 * end for end in found.interval)), [artifact], found.clusters, p)
+    return Measured.contrast(difference(tables, kind), [artifact], p=p)
 
 
 def copies_in(model: str, text: str) -> str:

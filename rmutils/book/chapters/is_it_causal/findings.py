@@ -1,5 +1,6 @@
 """What exchanged heads return and lose beyond others of their layers, by the rule of the plan."""
 
+import math
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import NamedTuple
@@ -180,11 +181,32 @@ def stored() -> dict[str, tuple[IsItCausal, Artifact]]:
     return found
 
 
-def _of(model: str) -> tuple[IsItCausal, str]:
-    if model not in stored():
-        require([run_notebook("is_it_causal", {"compute": "auto"})])
-    result, artifact = stored()[model]
-    return result, artifact.name
+Found = tuple[IsItCausal, Artifact]
+WAYS = {RESTORE: "restoring", REMOVE: "removing"}
+
+
+def _of(model: str) -> Found:
+    require([] if model in stored() else [run_notebook("is_it_causal", {"compute": "auto"})])
+    return stored()[model]
+
+
+def _of_real(model: str) -> Found:
+    require([] if model in real() else [REAL_EXCHANGES.command])
+    return real()[model]
+
+
+def _moved(found: Found, way: str, column: str, p: str = "") -> Measured:
+    """What the fewest copying heads move, or do so beyond others of their layers."""
+    result, artifact = found
+    row = _fewest(result, way)
+    return Measured(scaled(row[column]), [artifact], int(row["needles"]), row[p] if p else math.nan,
+                    words={"way": WAYS[way], "count": int(row["count"])})
+
+
+def _imbalance(found: Found) -> Measured:
+    result, artifact = found
+    return Measured(scaled(imbalance(result, COPY, int(_fewest(result, RESTORE)["count"]))),
+                    [artifact])
 
 
 @declare("exchange-beyond-others", unit="points", place=SETS, otherwise=(
@@ -192,10 +214,7 @@ def _of(model: str) -> tuple[IsItCausal, str]:
     "tokens {ci} than others of their layers: {verdict}."))
 def beyond_others(model: str, way: str) -> Measured:
     """Tokens that the fewest copying heads restore or remove, minus others of their layers."""
-    result, name = _of(model)
-    row = _fewest(result, way)
-    return Measured(scaled(row["difference"]), [name], int(row["needles"]), row["p_holm"],
-                    words={"way": {RESTORE: "restoring", REMOVE: "removing"}[way]})
+    return _moved(_of(model), way, "difference", "p_holm")
 
 
 def _fewest(result: IsItCausal, way: str) -> pd.Series:
@@ -215,23 +234,12 @@ def real_results() -> dict[str, IsItCausal]:
     return {model: real()[model][0] for model in real_models().content["models"] if model in real()}
 
 
-def _of_real(model: str) -> tuple[IsItCausal, str]:
-    if model not in real():
-        require([REAL_EXCHANGES.command])
-    result, artifact = real()[model]
-    return result, artifact.name
-
-
 @declare("real-exchange", unit="points", place=REAL, otherwise=(
     "In {model}, {way} the {count} heads that copy most moves {value} points {more|less} of the "
     "answer's tokens {ci} than others of their layers: {verdict}."))
 def real_beyond_others(model: str, way: str) -> Measured:
     """Tokens that the top 5 % of heads restore or remove, minus others of their layers."""
-    result, name = _of_real(model)
-    row = _fewest(result, way)
-    return Measured(scaled(row["difference"]), [name], int(row["needles"]), row["p_holm"],
-                    words={"count": int(row["count"]),
-                           "way": {RESTORE: "restoring", REMOVE: "removing"}[way]})
+    return _moved(_of_real(model), way, "difference", "p_holm")
 
 
 @declare("real-exchange-total", unit="points", place=REAL, otherwise=(
@@ -239,20 +247,15 @@ def real_beyond_others(model: str, way: str) -> Measured:
     "tokens {ci}: {verdict}."))
 def real_moved(model: str, way: str) -> Measured:
     """Tokens that restoring returns, or removing loses, by the 5 % of heads that copy most."""
-    result, name = _of_real(model)
-    row = _fewest(result, way)
-    return Measured(scaled(row["top"]), [name], int(row["needles"]),
-                    words={"count": int(row["count"]),
-                           "way": {RESTORE: "restoring", REMOVE: "removing"}[way]})
+    return _moved(_of_real(model), way, "top")
 
 
 @declare("needle-is-worth", unit="points", place=REAL, otherwise=(
     "In {model}, {value} points of the answer's tokens {ci} are right only with the needle."))
 def needle_is_worth(model: str) -> Measured:
     """Tokens of the answer that are right with the needle and wrong without it."""
-    result, name = _of_real(model)
-    found = room(result)
-    return Measured(scaled(found), [name], result.sets["needle"].nunique())
+    result, artifact = _of_real(model)
+    return Measured(scaled(room(result)), [artifact], result.sets["needle"].nunique())
 
 
 @declare("real-removing-minus-restoring", unit="points", place=REAL, otherwise=(
@@ -260,9 +263,7 @@ def needle_is_worth(model: str) -> Measured:
     "tokens {ci} than restoring them returns: {verdict}."))
 def real_removing_minus_restoring(model: str) -> Measured:
     """Tokens that removing 5 % of the heads loses, minus what restoring them returns."""
-    result, name = _of_real(model)
-    count = int(_fewest(result, RESTORE)["count"])
-    return Measured(scaled(imbalance(result, COPY, count)), [name])
+    return _imbalance(_of_real(model))
 
 
 @declare("removing-minus-restoring", unit="points", place=SETS, otherwise=(
@@ -270,9 +271,7 @@ def real_removing_minus_restoring(model: str) -> Measured:
     "tokens {ci} than restoring them returns: {verdict}."))
 def removing_minus_restoring(model: str) -> Measured:
     """Tokens that removing the fewest heads loses, minus what restoring them returns."""
-    result, name = _of(model)
-    count = int(_fewest(result, RESTORE)["count"])
-    return Measured(scaled(imbalance(result, COPY, count)), [name])
+    return _imbalance(_of(model))
 
 
 @declare("own-heads-beyond-shifted", unit="points", place=TOKENS, otherwise=(
@@ -280,9 +279,9 @@ def removing_minus_restoring(model: str) -> Measured:
     "than those of the token before it: {verdict}."))
 def own_heads_beyond_shifted(model: str) -> Measured:
     """Tokens that each token's own heads return, minus those of the token before it."""
-    _, name = _of(model)
+    _, artifact = _of(model)
     found = _own_heads_by_model()[model]
-    return Measured(scaled(found.more), [name], p=found.p)
+    return Measured(scaled(found.more), [artifact], p=found.p)
 
 
 @cache

@@ -69,7 +69,7 @@ def planned(plan: Plan) -> Iterator[Run]:
     asked = load_needles(CORPORA["book"] / LITERAL)[needles["choosing"]:][:needles["asked"]]
     for model in plan.content["models"]:
         yield Run(model, RealExchangeConfig(
-            detect=detection(real_models()),
+            detect=detection(),
             cases=DetectConfig(
                 lengths=tuple(cases["lengths"]), depths=tuple(cases["depths"]),
                 needles=tuple(asked), max_new_tokens=cases["max_new_tokens"]),

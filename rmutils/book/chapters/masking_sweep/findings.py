@@ -1,7 +1,7 @@
 """What masking costs: in four real models, in the sweeps, and beyond a control."""
 
 import math
-from functools import cache
+from functools import cache, partial
 
 import pandas as pd
 
@@ -209,10 +209,8 @@ def needles_lost(model: str, control: str) -> Effect:
 EVERY = "every"
 
 
-@cache
-def real_masking() -> needles_left.Stored:
-    """Look up what the four real models find without some of their heads."""
-    return needles_left.stored("masking")
+real_masking = partial(needles_left.stored, "masking")
+"""What the four real models find without some of their heads."""
 
 
 def _missing(model: str) -> NotStored:

@@ -30,8 +30,7 @@ def detection_of(model: str, compute: Compute = "never") -> tuple[HeadScores, Ar
     """Return the scores that claims about a model's heads rest on, and the threshold."""
     if model not in BY_PLAN:
         return *scored(model, compute=compute), tau_of(model)
-    plan = real_models()
-    return *detect_stored(model, detection(plan), compute=compute), plan.content["tau"]
+    return *detect_stored(model, detection(), compute=compute), real_models().content["tau"]
 
 
 def _planned(plan: Plan) -> Iterator[Run]:

@@ -101,9 +101,8 @@ def heads_lost_at_ends(model: str) -> Measured:
     "{value} % of the heads of {model} reach the threshold {ci}."))
 def heads_that_copy(model: str) -> Measured:
     """Share of heads of a real model that reach the plan's τ."""
-    plan = real_models()
-    scores, artifact = detect_stored(model, detection(plan), compute="never")
-    found = scores.statistic(partial(share_above, tau=plan.content["tau"]))
+    scores, artifact = detect_stored(model, detection(), compute="never")
+    found = scores.statistic(partial(share_above, tau=real_models().content["tau"]))
     return Measured(scaled(found), [artifact], len({*scores.clusters}), verdict=SHOWN)
 
 
@@ -112,10 +111,8 @@ def heads_that_copy(model: str) -> Measured:
     "prompts {ci}."))
 def top_heads_at_longer(model: str, top: int = 10) -> Measured:
     """Top heads of a real model in prompts of 512 to 2,048 tokens that it has in longer ones."""
-    plan = real_models()
-    config = long_detection(plan, model)
-    shorter, long = (detect_stored(model, one, compute="never")
-                     for one in (detection(plan), config))
-    return Measured(Interval(*top_overlap(shorter[0], long[0], top)),
-                    [shorter[1].name, long[1].name], len({*long[0].clusters}), verdict=SHOWN,
+    config = long_detection(model)
+    shorter, long = (detect_stored(model, one, compute="never") for one in (detection(), config))
+    return Measured(Interval(*top_overlap(shorter[0], long[0], top)), [shorter[1], long[1]],
+                    len({*long[0].clusters}), verdict=SHOWN,
                     words={"length": f"{config.lengths[0]:,}"})

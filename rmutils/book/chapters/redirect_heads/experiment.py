@@ -214,7 +214,7 @@ def planned(plan: Plan) -> Iterator[Run]:
     p, texts = plan.content, plan.content["texts"]
     c, more, variants = p["contradictions"], p["conditions"], p["variants"]
     base = RedirectConfig(
-        detect=real_models.detection(real_models.real_models()), shares=tuple(c["shares"]),
+        detect=real_models.detection(), shares=tuple(c["shares"]),
         strengths=(c["strength"],), share=c["main_share"], strength=c["strength"],
         same_layers=c["same_layers"], pairs=c["pairs"], variants=("two",),
         length=texts["length"], max_new_tokens=texts["max_new_tokens"])

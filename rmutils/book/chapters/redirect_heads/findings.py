@@ -22,7 +22,7 @@ from rmutils.book.chapters.redirect_heads.experiment import (
     part_of,
 )
 from rmutils.book.figures.report import number, spell
-from rmutils.book.findings import Measured, declare
+from rmutils.book.findings import Measured, declare, scaled
 from rmutils.core.errors import NotStored, require
 from rmutils.core.results import Artifact
 from rmutils.stats import DIFFERENCE, SHARE, Contrast, contrast, holm, interval
@@ -144,11 +144,6 @@ def moved_minus_pointed(model: str) -> Contrast:
     return more(condition(variants, MOVED), condition(answers, TOP))
 
 
-def points(found: Contrast) -> Contrast:
-    """Turn a difference of shares into percentage points."""
-    return found._replace(value=100 * found.value, low=100 * found.low, high=100 * found.high)
-
-
 def fewest() -> dict[str, pd.DataFrame]:
     """Return the answers of each model with the fewest heads that have a control of their own."""
     found = {model: answers[answers["policy"].isin([PLAIN, MATCHED]) | (
@@ -187,7 +182,7 @@ def recovered_table() -> pd.DataFrame:
             rows.append({"model": model, "texts": table["text"].nunique(),
                          "heads that copy": round(100 * by_pair(top).mean()),
                          "same layers": round(100 * by_pair(control).mean()),
-                         "difference": number(*points(found).interval) if found else "too few",
+                         "difference": number(*scaled(found.interval)) if found else "too few",
                          "p": f"{found.p:.2g}" if found else ""})
     return pd.DataFrame(rows)
 
@@ -222,22 +217,18 @@ def few(model: str) -> Measured:
 def moved(model: str) -> Measured:
     """Answers that follow a passage moved to the end, minus those that follow one pointed at."""
     variants = stored(VARIANTS)
-    if model not in variants.answers:
-        require([REDIRECT.command])
-    found = points(moved_minus_pointed(model))
-    return Measured(found.interval, [variants.artifacts[model]], found.clusters)
+    require([] if model in variants.answers else [REDIRECT.command])
+    return Measured.contrast(moved_minus_pointed(model), [variants.artifacts[model]])
 
 
 def _follows(model: str, part: str) -> Measured:
     answers = stored(part).answers
-    if model not in answers:
-        require([REDIRECT.command])
+    require([] if model in answers else [REDIRECT.command])
     top = condition(answers[model], TOP)
-    found = points(more(top, condition(answers[model], MATCHED)))
     p = primary(answers).set_index("model").loc[model, "p_holm"]
-    return Measured(found.interval, [stored(part).artifacts[model]], found.clusters, p,
-                    words={"model": model, "count": int(top["count"].iloc[0]),
-                           "heads": HEADS[model]})
+    return Measured.contrast(more(top, condition(answers[model], MATCHED)),
+                             [stored(part).artifacts[model]], p=p, heads=HEADS[model],
+                             count=int(top["count"].iloc[0]))
 
 
 def few_heads(model: str) -> str:

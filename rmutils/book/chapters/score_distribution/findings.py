@@ -16,7 +16,7 @@ from rmutils.book.chapters.score_distribution.designs import design_stored, desi
 from rmutils.book.chapters.score_distribution.sparser_versions import points as gains_by_design
 from rmutils.book.chapters.score_distribution.sparser_versions import sparsity_and_gain
 from rmutils.book.experiments.planned_runs import RETMASK
-from rmutils.book.experiments.real_models import detection, real_models
+from rmutils.book.experiments.real_models import detection
 from rmutils.book.experiments.sweep_questions import HAYSTACK
 from rmutils.book.findings import SHOWN, UNDECIDED, Measured, declare, scaled
 from rmutils.book.verdicts import ALPHA, MODELS, CannotShow, Effect, quantity
@@ -186,7 +186,7 @@ DESIGNED, EQUAL = "fig-designed-gains", "fig-equal-designs"
     "In {model}, one head in twenty holds {value} % of all copy scores {ci}."))
 def scores_in_top_heads(model: str) -> Measured:
     """Share of all copy scores that the highest 5 % of the heads of a real model have."""
-    scores, artifact = detect_stored(model, detection(real_models()), compute="never")
+    scores, artifact = detect_stored(model, detection(), compute="never")
     return Measured(scaled(scores.statistic(sparsity.share_of_top)), [artifact],
                     len({*scores.clusters}), verdict=SHOWN)
 

@@ -28,7 +28,6 @@ from rmutils.book.experiments.real_tasks import difference
 from rmutils.book.findings import Measured, declare, scaled
 from rmutils.book.verdicts import MARGIN, Effect, blind_spot, quantity
 from rmutils.core.errors import NotStored, require
-from rmutils.core.results import Artifact
 from rmutils.heads.head_change import (
     ALL,
     FOUND,
@@ -165,10 +164,9 @@ def _row(
 ) -> Effect:
     chosen = table[table["quantity"] == quantity]
     row = (chosen if group is None else chosen[chosen["group"] == group]).iloc[0]
-    return Effect(row["value"], row["low"], row["high"], unit,
-                  tuple(run.artifact.name for run in runs),
-                  runs[0].before.cases["needle"].nunique(),
-                  seeds_said(run.artifact.manifest["config"]["seed"] for run in runs), blind)
+    return Effect.of(Interval(*row[["value", "low", "high"]]), unit,
+                     [run.artifact for run in runs], runs[0].before.cases["needle"].nunique(),
+                     seeds_said(run.artifact.manifest["config"]["seed"] for run in runs), blind)
 
 
 @cache
@@ -178,10 +176,6 @@ def larger_model() -> larger.RealTraining:
     if not found.pairs:
         require([larger.REAL_TRAINING.command])
     return found
-
-
-def _names(artifacts: list[Artifact]) -> list[str]:
-    return [artifact.name for artifact in artifacts]
 
 
 def _needles(scores: HeadScores) -> int:
@@ -195,7 +189,7 @@ def larger_scores_rise(against: str) -> Measured:
     """Scores of the larger model's masked heads, minus before training or after the control."""
     found = larger_model()
     row = found.scores().set_index(["against", "seed"]).loc[(against, "both")]
-    return Measured.row(row, _names(found.artifacts), 100, p="p", against=larger.NAMES[against],
+    return Measured.row(row, found.artifacts, 100, p="p", against=larger.NAMES[against],
                         clusters=_needles(found.pairs[0][0].before))
 
 
@@ -212,7 +206,7 @@ def larger_answers_change(outcome: str, against: str) -> Measured:
     found, rows = larger_model(), _larger_answers()
     if (outcome, against, "both") not in rows.index:
         require([larger.REAL_TRAINING.command])
-    return Measured.row(rows.loc[(outcome, against, "both")], _names(found.artifacts), p="p",
+    return Measured.row(rows.loc[(outcome, against, "both")], found.artifacts, p="p",
                         against=larger.NAMES[against])
 
 
@@ -224,7 +218,7 @@ def larger_needles_found(arm: str) -> Measured:
     levels = found.levels()
     own = levels[(levels["outcome"] == larger.UNITS["needles"])
                  & (levels["arm"] == larger.NAMES[arm])]
-    return Measured.count(own["value"].mean(), _names(found.artifacts), arm=larger.NAMES[arm])
+    return Measured.count(own["value"].mean(), found.artifacts, arm=larger.NAMES[arm])
 
 
 @declare("larger-form-change", unit="points", place=LARGER, otherwise=(
@@ -237,7 +231,7 @@ def larger_form_change() -> Measured:
         [found.outcomes["abilities", RETMASK, seed] for seed in larger.SEEDS],
         [found.outcomes["abilities", BEFORE, 0]] * len(larger.SEEDS)))
     change = difference([*zip(after, before, strict=True)], "score", "sample", "task")
-    return Measured(change.interval, _names(found.artifacts), change.clusters, change.p)
+    return Measured(change.interval, found.artifacts, change.clusters, change.p)
 
 
 @declare("masked-heads-rise-over-all", unit="points", place=STORED, otherwise=(
@@ -262,7 +256,7 @@ def _again() -> PairsFromOtherHeads:
 def masked_heads_rise_again() -> Measured:
     """The rise of SmolLM2's masked heads in further runs, each with instructions of its own."""
     score, _ = _again().again()
-    return Measured(scaled(score), _names(_again().repeated), _needles(_again().before))
+    return Measured(scaled(score), _again().repeated, _needles(_again().before))
 
 
 @declare("needles-change-again", unit="points", place=STORED, otherwise=(
@@ -272,7 +266,7 @@ def needles_change_again() -> Measured:
     """Change of the needles found in the same runs; p is not corrected."""
     again = _again()
     p = _p_of_needles(again.before, [one.after for one in again.by_copy])
-    return Measured(scaled(again.again()[1]), _names(again.repeated), _needles(again.before), p)
+    return Measured(scaled(again.again()[1]), again.repeated, _needles(again.before), p)
 
 
 @cache
@@ -289,7 +283,7 @@ def _matched() -> layer_matched.LayerMatchedTraining:
 def masked_heads_beyond_layers() -> Measured:
     """Scores of SmolLM2's masked heads after RetMask, minus after a control of the same layers."""
     found = _matched()
-    return Measured(scaled(found.beyond_control()), _names(found.artifacts),
+    return Measured(scaled(found.beyond_control()), found.artifacts,
                     _needles(found.runs[0][0].before))
 
 
@@ -299,7 +293,7 @@ def masked_heads_beyond_layers() -> Measured:
 def needles_beyond_layers() -> Measured:
     """Needles found after RetMask, minus after a control of the same layers."""
     found = _matched()
-    return Measured.row(found.effects().set_index("what").loc[FOUND], _names(found.artifacts), 100,
+    return Measured.row(found.effects().set_index("what").loc[FOUND], found.artifacts, 100,
                         clusters=_needles(found.runs[0][0].before))
 
 
@@ -321,7 +315,7 @@ def _rises() -> pd.DataFrame:
     "{verdict}."))
 def half_rises(half: str) -> Measured:
     """Rise of the masked half, of the spared half, or of heads that do not copy."""
-    return Measured.row(_rises().loc[half], _names(_halves().artifacts), 100, p="p",
+    return Measured.row(_rises().loc[half], _halves().artifacts, 100, p="p",
                         clusters=_needles(_halves().whole.before))
 
 
@@ -332,7 +326,7 @@ def half_difference() -> Measured:
     """Rise of the masked half minus that of the spared half, by the rule of its plan."""
     row, masked = _rises().loc[halves.BEYOND], _rises().loc[halves.MASKED, "value"]
     return Measured.row(
-        row, _names(_halves().artifacts), 100, p="p", clusters=_needles(_halves().whole.before),
+        row, _halves().artifacts, 100, p="p", clusters=_needles(_halves().whole.before),
         verdict=halves.verdict(Interval(*row[["value", "low", "high"]]), row["p"], masked))
 
 
@@ -343,7 +337,7 @@ def rise_on_other_needles(model: str) -> Measured:
     runs = trainings(model, RETMASK)
     pairs = [PairedDetection(run.before, run.after, run.heads) for run in runs]
     row = split_half(pairs, cases="both").set_index("quantity").loc["change"]
-    return Measured.row(row, [run.artifact.name for run in runs], 100,
+    return Measured.row(row, [run.artifact for run in runs], 100,
                         clusters=_needles(runs[0].before))
 
 

@@ -22,6 +22,7 @@ from rmutils.book.chapters.which_heads.pairs_from_other_heads import (
     pairs_from_other_heads,
 )
 from rmutils.book.experiments import needles_left
+from rmutils.book.experiments.needles_left import stored
 from rmutils.book.findings import BY_SIGN, Measured, declare, scaled
 from rmutils.core.errors import NotStored, require
 from rmutils.core.experiment import load_plan
@@ -102,12 +103,6 @@ def off_floor(costs_of: pd.DataFrame, bounds: tuple[float, float]) -> list[str]:
 
 SCORES, KINDS = "fig-larger-scores", "fig-larger-kinds"
 COSTS, ABLATIONS = "fig-which-costs", "fig-which-ablations"
-
-
-@cache
-def stored(part: str) -> needles_left.Stored:
-    """Look a part of `data/plans/real_models.yml` up, for all its models."""
-    return needles_left.stored(part)
 
 
 @cache
