@@ -51,27 +51,23 @@ class Measured:
                    verdict=UNDECIDED if effect.blocked else None)
 
     @classmethod
-    def contrast(
-        cls, found: Contrast, artifacts: Collection[str | Artifact], scale: float = 100, *,
-        p: float = math.nan, **words: object,
-    ) -> Self:
+    def contrast(cls, found: Contrast, artifacts: Collection[str | Artifact], scale: float = 100, *,
+                 p: float = math.nan, **words: object) -> Self:
         """From a comparison; its own p is not corrected, so one has to be given."""
         return cls(scaled(found.interval, scale), artifacts, found.clusters, p, words=words)
 
     @classmethod
-    def row(
-        cls, row: pd.Series, artifacts: Collection[str | Artifact], scale: float = 1, *,
-        clusters: int | None = None, p: str = "", verdict: Verdict | None = None, **words: object,
-    ) -> Self:
+    def row(cls, row: pd.Series, artifacts: Collection[str | Artifact], scale: float = 1, *,
+            clusters: int | None = None, p: str = "", verdict: Verdict | None = None,
+            **words: object) -> Self:
         """From a row of a table: its value and the ends of its interval; `p` names the column."""
         value = next(name for name in ("value", "effect", "difference", "ratio") if name in row)
         return cls(scaled(row[[value, "low", "high"]].astype(float), scale), artifacts, clusters,
                    row[p] if p else math.nan, verdict, words)
 
     @classmethod
-    def count(
-        cls, value: float, artifacts: Collection[str | Artifact] = (), **words: object
-    ) -> Self:
+    def count(cls, value: float, artifacts: Collection[str | Artifact] = (),
+              **words: object) -> Self:
         """Something that was counted or is printed: nothing was drawn."""
         return cls(Interval(float(value), math.nan, math.nan), artifacts, words=words)
 
@@ -153,9 +149,8 @@ FINDINGS: Registry[Declared] = Registry("finding", "rmutils.findings")
 _KNOWN: dict[tuple[object, ...], Finding] = {}
 
 
-def declare(
-    name: str, *, unit: str, place: str, otherwise: str, scale: float = 100
-) -> Callable[[Callable[..., M]], Callable[..., M]]:
+def declare(name: str, *, unit: str, place: str, otherwise: str,
+            scale: float = 100) -> Callable[[Callable[..., M]], Callable[..., M]]:
     """Return a decorator that makes a finding of what a function measures."""
     def add(measure: Callable[..., M]) -> Callable[..., M]:
         FINDINGS.add(name, Declared(measure, unit, place, otherwise, scale))
@@ -226,9 +221,7 @@ class Said(Markdown):
 OWN_RUN = "*In this run:*"  # marks standard sentences: the reader's parameters gave another verdict
 
 
-def say(
-    text: str, *, expect: Verdict | Mapping[str, Verdict] = SHOWN, **inserted: object
-) -> Said:
+def say(text: str, *, expect: Verdict | Mapping[str, Verdict] = SHOWN, **inserted: object) -> Said:
     """Show hand-written prose with findings in it."""
     findings = {key: one for key, one in inserted.items() if isinstance(one, Finding)}
     names = [one.name for one in findings.values()]

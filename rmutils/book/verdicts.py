@@ -89,10 +89,8 @@ class Effect:
     blind: str = ""  # why the measurement could not have shown it; empty if it could
 
     @classmethod
-    def of(
-        cls, found: Interval, unit: str, artifacts: Collection[str | Artifact],
-        clusters: int | None, note: str = "", blind: str = "",
-    ) -> Self:
+    def of(cls, found: Interval, unit: str, artifacts: Collection[str | Artifact],
+           clusters: int | None, note: str = "", blind: str = "") -> Self:
         """From an interval of `rmutils.stats`."""
         return cls(*map(float, found), unit, names_of(artifacts), clusters, note, blind)
 
@@ -123,10 +121,8 @@ class CannotShow(Exception):
         self.effect = Effect(np.nan, np.nan, np.nan, unit, names_of(artifacts), None, "", blind)
 
 
-def blind_spot(
-    before: float, chance: float, what: str, *, same: float = 0, answer: str = "",
-    ceiling: bool = True,
-) -> str:
+def blind_spot(before: float, chance: float, what: str, *, same: float = 0, answer: str = "",
+               ceiling: bool = True) -> str:
     """Return why a score could not have moved; empty if it could."""
     if before - chance >= MARGIN and (before <= 100 - MARGIN or not ceiling):
         return ""

@@ -90,10 +90,9 @@ def planned(plan: Plan) -> list[ContrastConfig]:
                         DetectConfig(**large["needles"]), None, TextsConfig(**large["texts"]), None)
 
 
-def _arms(
-    model: str, heads: list[Head], seeds: list[int], draws: list[int], needles: DetectConfig,
-    tasks: EvaluateConfig | None, texts: TextsConfig | None, timed: CostsConfig | None,
-) -> list[ContrastConfig]:
+def _arms(model: str, heads: list[Head], seeds: list[int], draws: list[int], needles: DetectConfig,
+          tasks: EvaluateConfig | None, texts: TextsConfig | None,
+          timed: CostsConfig | None) -> list[ContrastConfig]:
     """The runs on a model, but those that the experiment with half-learned models has stored."""
     def run(arm: str, seed: int, variant: Variant) -> ContrastConfig:
         return ContrastConfig(

@@ -79,9 +79,8 @@ class FailureConfig(Config):
                 for policy in self.policies}
 
 
-def failure_modes(
-    lm: LanguageModel, masks: Masks, config: FailureConfig, journals: Path | None = None
-) -> FailureModes:
+def failure_modes(lm: LanguageModel, masks: Masks, config: FailureConfig,
+                  journals: Path | None = None) -> FailureModes:
     """Ask each masked model, and the whole one beside `retrieval`, and check what they say."""
     prompts = failure_prompts(config.prompts, config.seed, lm.corpus)
     backend, tables = Transformers(lm), []
@@ -102,9 +101,8 @@ def failure_modes(
     return FailureModes.of(prompts, pd.concat(tables, ignore_index=True))
 
 
-def failure_modes_stored(
-    name: str, config: FailureConfig = FailureConfig(), *, compute: Compute = "auto"
-) -> tuple[FailureModes, Artifact]:
+def failure_modes_stored(name: str, config: FailureConfig = FailureConfig(), *,
+                         compute: Compute = "auto") -> tuple[FailureModes, Artifact]:
     """`failure_modes` of a model by its name or folder, but stored responses are read instead."""
     scores, _ = detect_stored(name, config.grid, compute="never" if compute == "never" else "auto")
     masks, prompts = config.masks(scores), failure_prompts(config.prompts, config.seed,

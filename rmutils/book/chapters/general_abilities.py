@@ -131,9 +131,8 @@ def evaluate_trainings(model: str, workers: int = 1) -> Abilities:
     return _collect(model, evaluate)
 
 
-def _evaluate(
-    model: str, run: RetMaskRun | None, config: GeneralConfig, compute: Compute, workers: int = 1
-) -> Result:
+def _evaluate(model: str, run: RetMaskRun | None, config: GeneralConfig, compute: Compute,
+              workers: int = 1) -> Result:
     return evaluate_general_stored(run.training if run else model, config, compute=compute,
                                    base=model if run else None, command=_command(model),
                                    workers=workers)
@@ -143,9 +142,8 @@ def _command(model: str) -> str:
     return command_line("abilities", model, "--trainings")
 
 
-def _collect(
-    model: str, evaluate: Callable[[RetMaskRun | None, GeneralConfig], Result]
-) -> Abilities:
+def _collect(model: str,
+             evaluate: Callable[[RetMaskRun | None, GeneralConfig], Result]) -> Abilities:
     config, missing = planned_abilities(model), []
     runs: list[tuple[str, int, RetMaskRun | None]] = [(BEFORE, 0, None)]
     for wanted in planned_runs(model):
@@ -215,9 +213,8 @@ def _general_change_of_larger(model: str) -> Effect:
                              f"{told}; ")
 
 
-def _able_to_change(
-    before: pd.DataFrame, corpus: str, names: Collection[str]
-) -> tuple[list[str], str]:
+def _able_to_change(before: pd.DataFrame, corpus: str,
+                    names: Collection[str]) -> tuple[list[str], str]:
     """Return the tasks that could have moved, and say how many of all these are."""
     means = before.groupby("task", sort=False)["score"].mean()
     blind = {task: blind_spot(mean, TASKS[f"{corpus}/{task}"].chance, task, ceiling=False)

@@ -16,9 +16,8 @@ from rmutils.stats import Interval, interval
 MAP = "fig-guided-map"
 
 
-def needles_found(
-    lm: LanguageModel, config: DetectConfig, masked: Sequence[Head]
-) -> npt.NDArray[np.float64]:
+def needles_found(lm: LanguageModel, config: DetectConfig,
+                  masked: Sequence[Head]) -> npt.NDArray[np.float64]:
     """Share of each needle's cases that is found while heads are masked."""
     with mask_heads(lm, masked):
         answers = find_needles(lm, config)

@@ -69,9 +69,8 @@ def ranking(scores: HeadScores, key_heads: int) -> list[KeyHead]:
     return [(int(i) // key_heads, int(i) % key_heads) for i in order]
 
 
-def conditions_of(
-    rankings: dict[str, list[KeyHead]], shape: tuple[int, int], config: MemoryConfig, needle: int
-) -> list[tuple[str, str, float, list[KeyHead]]]:
+def conditions_of(rankings: dict[str, list[KeyHead]], shape: tuple[int, int], config: MemoryConfig,
+                  needle: int) -> list[tuple[str, str, float, list[KeyHead]]]:
     """Return score, policy, share and key heads of each condition for a needle."""
     rows: list[tuple[str, str, float, list[KeyHead]]] = [
         ("", WHOLE, 1.0, [*next(iter(rankings.values()))]), ("", NONE, 0.0, [])]
@@ -90,9 +89,8 @@ def conditions_of(
     return rows
 
 
-def memory_needles(
-    lm: LanguageModel, config: MemoryConfig, *, journal: Path | None = None
-) -> pd.DataFrame:
+def memory_needles(lm: LanguageModel, config: MemoryConfig, *,
+                   journal: Path | None = None) -> pd.DataFrame:
     """Ask for needles under every condition; a stopped run goes on case by case."""
     key_heads = lm.model.config.num_key_value_heads
     rankings = {name: ranking(
@@ -119,10 +117,8 @@ def memory_needles(
 
 
 @torch.inference_mode()
-def _answer(
-    lm: LanguageModel, prompt: tuple[int, ...], trunk: Trunk, whole: list[KeyHead],
-    config: MemoryConfig,
-) -> tuple[str, float]:
+def _answer(lm: LanguageModel, prompt: tuple[int, ...], trunk: Trunk, whole: list[KeyHead],
+            config: MemoryConfig) -> tuple[str, float]:
     """A greedy answer, and the share of the cache's bytes that is left after it."""
     share = lm.shape[1] // lm.model.config.num_key_value_heads
     heads = [(layer, head * share) for layer, head in whole]

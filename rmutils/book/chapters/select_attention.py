@@ -69,9 +69,8 @@ def steps_beyond_prompt(p: float = MOST) -> Measured:
 @declare("live-needle-chosen", unit="percent", place="fig-select-layers", otherwise=(
     "Layer {layer} of {model} has chosen {value} % of the needle's tokens when they are copied "
     "{ci}."))
-def live_needle_chosen(
-    recall: pd.DataFrame, model: str, layer: int, p: float, artifact: str
-) -> Measured:
+def live_needle_chosen(recall: pd.DataFrame, model: str, layer: int, p: float,
+                       artifact: str) -> Measured:
     """Share of the needle's tokens that a layer has chosen when they are to be copied."""
     part = recall.query("layer == @layer and p == @p")
     row = levels(part.assign(variant=""), "next").iloc[0]
@@ -122,9 +121,8 @@ def tokens_stay(steps: int) -> Measured:
 
 @declare("select-time", unit="times", place=COSTS, otherwise=(
     "With {variant}, {model} needs {value} times the plain model's time {ci} for {what}."))
-def select_time(
-    costs: pd.DataFrame, column: str, variant: str, what: str, model: str, artifact: str
-) -> Measured:
+def select_time(costs: pd.DataFrame, column: str, variant: str, what: str, model: str,
+                artifact: str) -> Measured:
     """Processor time as a multiple of the plain model's; shown means that it is less."""
     row = ratios(costs, column).set_index("variant").loc[variant]
     return Measured.row(row, [artifact], verdict=less_than_one(row))

@@ -40,9 +40,8 @@ class AblationConfig(Config):
     """Seed of the first of them."""
 
 
-def ablate(
-    lm: LanguageModel, scores: HeadScores, config: AblationConfig, *, journal: Path | None = None
-) -> pd.DataFrame:
+def ablate(lm: LanguageModel, scores: HeadScores, config: AblationConfig, *,
+           journal: Path | None = None) -> pd.DataFrame:
     """Ask for the same needles of the whole model, without each head, and without sets."""
     layers, heads = lm.shape
     plan: dict[str, tuple[int, list[Head]]] = {"": (-1, [])}
@@ -65,9 +64,8 @@ def ablate(
         for name, (draw, masked) in plan.items()], ignore_index=True)
 
 
-def ablate_stored(
-    model: str, config: AblationConfig = AblationConfig(), *, compute: Compute = "auto"
-) -> tuple[pd.DataFrame, Artifact]:
+def ablate_stored(model: str, config: AblationConfig = AblationConfig(), *,
+                  compute: Compute = "auto") -> tuple[pd.DataFrame, Artifact]:
     """`ablate` of a model by its name, but a stored result is read instead."""
 
     ref = ModelRef(model)

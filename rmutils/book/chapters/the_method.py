@@ -46,10 +46,8 @@ def log_probability(model: PreTrainedModel, prompt: list[int], answer: list[int]
     return odds.gather(1, ids[0, len(prompt):, None]).sum()
 
 
-def train_on_one_pair(
-    lm: LanguageModel, encoded: Mapping[str, list[list[int]]], *, steps: int, learning_rate: float,
-    beta: float,
-) -> pd.DataFrame:
+def train_on_one_pair(lm: LanguageModel, encoded: Mapping[str, list[list[int]]], *, steps: int,
+                      learning_rate: float, beta: float) -> pd.DataFrame:
     """Take a few plain gradient steps of Equation 5 on the first pair, with a copy of the model."""
     prompt, chosen, rejected = (encoded[f"{name}_ids"][0] for name in (
         "prompt", "chosen", "rejected"))
@@ -205,9 +203,8 @@ def runs_of(model: str) -> list[RetMaskRun]:
     return runs
 
 
-def _over_runs(
-    model: str, measure: Callable[[RetMaskRun], float], bounds: Bounds
-) -> tuple[Interval, list[str]]:
+def _over_runs(model: str, measure: Callable[[RetMaskRun], float],
+               bounds: Bounds) -> tuple[Interval, list[str]]:
     runs = runs_of(model)
     return (interval([measure(run) for run in runs], bounds=bounds),
             [run.artifact.name for run in runs])

@@ -108,10 +108,8 @@ class OwnModel:
         return count_at(self.scores, self.tau)
 
 
-def examine(
-    model: str, config: OwnModelConfig = OwnModelConfig(), *, compute: Compute = "auto",
-    command: str,
-) -> OwnModel:
+def examine(model: str, config: OwnModelConfig = OwnModelConfig(), *, compute: Compute = "auto",
+            command: str) -> OwnModel:
     """Measure a model. Each part is stored when it is done, and one that was stopped goes on."""
     lm = load_model(model)
     check(lm)

@@ -163,9 +163,8 @@ def _harness(model: str, folder: Path, config: harness_runs.HarnessConfig, as_js
     _print(about, samples, as_json)
 
 
-def _print(
-    about: dict[str, str], samples: pd.DataFrame, as_json: bool, moved: pd.DataFrame | None = None
-) -> None:
+def _print(about: dict[str, str], samples: pd.DataFrame, as_json: bool,
+           moved: pd.DataFrame | None = None) -> None:
     table = ability_table(samples)
     if as_json:
         typer.echo(json.dumps(about | {

@@ -97,9 +97,8 @@ def count_at(scores: HeadScores, tau: float) -> int:
     return int((scores.mean.round(DECIMALS) >= tau).sum())
 
 
-def spared_by_controls(
-    top: Collection[Head], reached: Collection[Head], total: int
-) -> set[Head] | None:
+def spared_by_controls(top: Collection[Head], reached: Collection[Head],
+                       total: int) -> set[Head] | None:
     """Return the heads that no control of the top heads has; None if there are too few."""
     return next((set(heads) for heads in ([*top, *reached], top)
                  if total - len(set(heads)) >= len(top)), None)
@@ -140,9 +139,8 @@ def heads_in(names: str) -> list[Head]:
     return [(int(layer), int(head)) for layer, head in pairs]
 
 
-def masked_needles(
-    lm: LanguageModel, config: MaskedNeedlesConfig, *, journal: Path | None = None
-) -> MaskedNeedles:
+def masked_needles(lm: LanguageModel, config: MaskedNeedlesConfig, *,
+                   journal: Path | None = None) -> MaskedNeedles:
     """Ask for needles under every masking; a stopped run goes on prompt by prompt."""
     scores = {name: detect_stored(lm, config.detect.changed({"score": name}))[0]
               for name in config.scores}
@@ -179,9 +177,8 @@ def _asked(config: MaskedNeedlesConfig, name: str, corpus: str) -> DetectConfig:
     return grid.changed({"needles": tuple(needles)})
 
 
-def _masked_at(
-    maskings: pd.DataFrame, position: str, config: MaskedNeedlesConfig
-) -> Collection[bool]:
+def _masked_at(maskings: pd.DataFrame, position: str,
+               config: MaskedNeedlesConfig) -> Collection[bool]:
     """Which maskings are asked at a position."""
     if position == NEWEST:
         return np.ones(len(maskings), bool)
@@ -193,10 +190,8 @@ def _masked_at(
     return np.asarray(alone | few)
 
 
-def _answers(
-    lm: LanguageModel, cases: Collection[NiahCase], names: list[str], place: str,
-    config: MaskedNeedlesConfig, kept: Journal,
-) -> Iterator[tuple[NiahCase, list[str]]]:
+def _answers(lm: LanguageModel, cases: Collection[NiahCase], names: list[str], place: str,
+             config: MaskedNeedlesConfig, kept: Journal) -> Iterator[tuple[NiahCase, list[str]]]:
     """Answer cases under each masking, neighbours of a haystack one after the other."""
     ordered = sorted(cases, key=lambda case: (case.haystack, case.length, case.depth))
     keys = {case.id: f"{place} {case.id} {digest(names)[:16]}" for case in ordered}
@@ -220,10 +215,9 @@ def _rows(case: NiahCase, maskings: pd.DataFrame, said: Mapping[str, str]) -> pd
         success=found > SUCCESS_ROUGE, recall=found, response=responses)
 
 
-def masked_needles_stored(
-    model: str, config: MaskedNeedlesConfig, plan: Plan, *, label: str, command: str,
-    compute: Compute = "auto",
-) -> tuple[MaskedNeedles, Artifact]:
+def masked_needles_stored(model: str, config: MaskedNeedlesConfig, plan: Plan, *, label: str,
+                          command: str,
+                          compute: Compute = "auto") -> tuple[MaskedNeedles, Artifact]:
     """`masked_needles` of a model by its name, but a stored result is read instead."""
     ref = ModelRef(model)
     inputs = inputs_of(ref.identity, config.detect, ref.corpus) | {
@@ -269,10 +263,8 @@ def mask_rows(lm: LanguageModel, masks: Masks) -> Iterator[None]:
         yield
 
 
-def answer_masked(
-    lm: LanguageModel, prompts: Sequence[Sequence[int]], masks: Masks, *, max_new_tokens: int,
-    everywhere: bool = False,
-) -> Iterator[list[str]]:
+def answer_masked(lm: LanguageModel, prompts: Sequence[Sequence[int]], masks: Masks, *,
+                  max_new_tokens: int, everywhere: bool = False) -> Iterator[list[str]]:
     """Answer each prompt greedily under each of `masks` (M, layers, heads)."""
     readers = masks if everywhere else np.zeros((1, *lm.shape), bool)
     trunks = [Trunk(lm.model, []) for _ in readers]

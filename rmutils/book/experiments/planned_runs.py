@@ -74,9 +74,7 @@ def layer_matched(chapter: str) -> dict[str, Any]:
     return part
 
 
-def stored_runs(
-    model: str, configs: Iterable[RetMaskConfig]
-) -> tuple[list[RetMaskRun], list[str]]:
+def stored_runs(model: str, configs: Iterable[RetMaskConfig]) -> tuple[list[RetMaskRun], list[str]]:
     """Read what is stored, and compute nothing."""
     found, missing = [], []
     for config in configs:
@@ -97,9 +95,8 @@ class RetMaskExperiment(Experiment[Run, RetMaskRun]):
         return run_retmask(*run, compute=compute)
 
 
-def retrain(
-    model: str, run: RetMaskRun, compute_backend: ComputeBackend = ComputeBackend()
-) -> Artifact:
+def retrain(model: str, run: RetMaskRun,
+            compute_backend: ComputeBackend = ComputeBackend()) -> Artifact:
     """Repeat the training of a stored run from its pairs, where its weights are not stored."""
     config = RetMaskConfig.from_identity(run.artifact.manifest["config"])
     return RetMaskSteps(model, config, compute_backend).train(run.pairs)[1]
@@ -118,10 +115,8 @@ class NoSnapshot(LeftOut):
     """No look at a training found a share of the needles in the range."""
 
 
-def find_snapshot(
-    name: str, recipe: TeachingRecipe, home: Path, detect: DetectConfig, *, every: int,
-    found: tuple[float, float],
-) -> tuple[Path, int]:
+def find_snapshot(name: str, recipe: TeachingRecipe, home: Path, detect: DetectConfig, *,
+                  every: int, found: tuple[float, float]) -> tuple[Path, int]:
     """Train until a look finds a share of needles in a range; return the folder and the step."""
     for step in range(every, recipe.steps, every):
         if step < steps_taken(home):

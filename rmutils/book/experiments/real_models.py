@@ -101,16 +101,14 @@ def _asked(model: str | None = None) -> DetectConfig:
                         depths=(m["depth"],), max_new_tokens=m["max_new_tokens"])
 
 
-def detections_stored(
-    model: str, configs: Iterable[DetectConfig], *, compute: Compute = "auto",
-) -> list[tuple[HeadScores, Artifact]]:
+def detections_stored(model: str, configs: Iterable[DetectConfig], *,
+                      compute: Compute = "auto") -> list[tuple[HeadScores, Artifact]]:
     """Look detections up, or run them; all kinds of score of the plan come from one run."""
     return [detect_stored(model, config, compute=compute) for config in configs]
 
 
-def _maskings(
-    item: str, model: str, config: MaskedNeedlesConfig, compute: Compute, label: str = ""
-) -> tuple[MaskedNeedles, Artifact]:
+def _maskings(item: str, model: str, config: MaskedNeedlesConfig, compute: Compute,
+              label: str = "") -> tuple[MaskedNeedles, Artifact]:
     return masked_needles_stored(model, config, real_models(), label=label or item, compute=compute,
                                  command=command_line("real-models", item, model))
 
@@ -145,9 +143,8 @@ def _make_kinds(model: str, compute: Compute) -> list[Artifact]:
     return [artifact for _, artifact in (*found, *kinds_stored(model, compute).values())]
 
 
-def _make_maskings(
-    look: Callable[[str, Compute], tuple[MaskedNeedles, Artifact]], model: str, compute: Compute
-) -> list[Artifact]:
+def _make_maskings(look: Callable[[str, Compute], tuple[MaskedNeedles, Artifact]], model: str,
+                   compute: Compute) -> list[Artifact]:
     """Make what heads are chosen by, if it is missing: all kinds of score in one run."""
     detect_stored(model, detection().changed({"score": "attention"}),
                   compute="never" if compute == "never" else "auto")

@@ -69,9 +69,8 @@ def measured(model: str, compute: Compute = "never") -> tuple[str, ...]:
     return chosen
 
 
-def tasks(
-    model: str, state: str = WHOLE, compute: Compute = "never", *, trained: str | None = None,
-) -> tuple[pd.DataFrame, Artifact]:
+def tasks(model: str, state: str = WHOLE, compute: Compute = "never", *,
+          trained: str | None = None) -> tuple[pd.DataFrame, Artifact]:
     """Return the scores of a model in a state, or after a training, on the measured data sets."""
     config = EvaluateConfig(
         datasets=measured(model, compute), lengths=(LENGTH,), samples=QUESTIONS, per_text=1,
@@ -85,9 +84,8 @@ def by_question(table: pd.DataFrame) -> pd.DataFrame:
     return table.groupby(["dataset", "sample"], sort=False, as_index=False)["score"].mean()
 
 
-def abilities(
-    model: str, state: str = WHOLE, compute: Compute = "never", *, trained: str | None = None,
-) -> tuple[General, Artifact]:
+def abilities(model: str, state: str = WHOLE, compute: Compute = "never", *,
+              trained: str | None = None) -> tuple[General, Artifact]:
     """Return the general abilities of a model in a state, or after a training."""
     config = GeneralConfig(masked=heads_without(model, state, compute))
     look = partial(evaluate_general_stored, trained or model, base=model if trained else None)
@@ -98,10 +96,8 @@ def abilities(
         return look(config.changed({"tasks": tasks}), compute="never")
 
 
-def difference(
-    pairs: Sequence[tuple[pd.DataFrame, pd.DataFrame]], value: str, cluster: str,
-    stratum: str | None = None, bounds: Bounds = CHANGE,
-) -> Contrast:
+def difference(pairs: Sequence[tuple[pd.DataFrame, pd.DataFrame]], value: str, cluster: str,
+               stratum: str | None = None, bounds: Bounds = CHANGE) -> Contrast:
     """Compare tables of the same questions, the first of each pair minus the second."""
     keys = [cluster, *([stratum] if stratum else [])]
     parts = []

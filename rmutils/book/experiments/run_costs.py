@@ -43,9 +43,8 @@ class CostsConfig(Config):
     """Tokens of the answer."""
 
 
-def costs(
-    lm: LanguageModel, config: CostsConfig, journal: Path | None = None
-) -> dict[str, pd.DataFrame]:
+def costs(lm: LanguageModel, config: CostsConfig,
+          journal: Path | None = None) -> dict[str, pd.DataFrame]:
     """Read a prompt and a given answer under each variant."""
     if lm.model.device.type != "cpu":
         raise UserError("costs are counted in time of the processor. Set CUDA_VISIBLE_DEVICES to "
@@ -69,9 +68,7 @@ def costs(
 
 
 @torch.inference_mode()
-def _measured(
-    lm: LanguageModel, variant: AttentionVariant, case: NiahCase, steps: int
-) -> dict:
+def _measured(lm: LanguageModel, variant: AttentionVariant, case: NiahCase, steps: int) -> dict:
     """A row of the table: a pass against the clock, then one that is counted."""
     answer = [*islice(cycle(case.input_ids[slice(*case.inserted_span)]), steps)]
     _, seconds = _pass(lm, variant, case.input_ids, answer, _seconds)
@@ -84,10 +81,8 @@ def _measured(
             **found}
 
 
-def _pass(
-    lm: LanguageModel, variant: AttentionVariant, prompt: Sequence[int], answer: Sequence[int],
-    measured: Callable,
-) -> tuple[dict, list]:
+def _pass(lm: LanguageModel, variant: AttentionVariant, prompt: Sequence[int],
+          answer: Sequence[int], measured: Callable) -> tuple[dict, list]:
     """Return what is kept in memory, and the cost of reading and writing by a measure."""
     cache = DynamicCache()
 
@@ -146,9 +141,8 @@ class _PartTimer(TorchDispatchMode):
 
 
 @torch.inference_mode()
-def seconds_by_part(
-    lm: LanguageModel, variants: Mapping[str, AttentionVariant], length: int, rounds: int = 5
-) -> pd.DataFrame:
+def seconds_by_part(lm: LanguageModel, variants: Mapping[str, AttentionVariant], length: int,
+                    rounds: int = 5) -> pd.DataFrame:
     """Time what reading a prompt is made of, in one thread: medians over rounds."""
     case, = build_cases(lm, DetectConfig(lengths=(length,), depths=(0.5,), needles=1))
     ids, rows = torch.tensor([case.input_ids]), []

@@ -97,9 +97,8 @@ def chance(sample: Sample) -> float:
     return float(np.mean([is_right(sample, unit) for unit in units])) if units else 0.0
 
 
-def screen(
-    lm: LanguageModel, samples: Mapping[str, Sequence[Sample]], max_new_tokens: int
-) -> pd.DataFrame:
+def screen(lm: LanguageModel, samples: Mapping[str, Sequence[Sample]],
+           max_new_tokens: int) -> pd.DataFrame:
     """Which tasks a model can do at all: those that are surely better than chance (`_above`)."""
     rows = []
     for name, of_task in samples.items():

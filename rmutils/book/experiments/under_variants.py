@@ -81,10 +81,8 @@ def measure(lm: LanguageModel, config: VariantConfig, *, journal: Path | None = 
     return found
 
 
-def answers(
-    model: AttachedModel, name: str, part: Questions, kept: Journal,
-    advance: Callable[[float], object],
-) -> pd.DataFrame:
+def answers(model: AttachedModel, name: str, part: Questions, kept: Journal,
+            advance: Callable[[float], object]) -> pd.DataFrame:
     """Have the questions answered that are not yet, and judge all answers."""
     def key(i: int) -> str:
         return f"{name} {i}"
@@ -106,9 +104,8 @@ def answers(
     return pd.DataFrame(rows)
 
 
-def _reading(
-    model: AttachedModel, config: TextsConfig, kept: Journal, advance: Callable[[float], object]
-) -> pd.DataFrame:
+def _reading(model: AttachedModel, config: TextsConfig, kept: Journal,
+             advance: Callable[[float], object]) -> pd.DataFrame:
     """How improbable the tokens of short texts are to the model."""
     texts, turn = passages(model.lm, config.count, config.tokens)
     known, rows = turn + KNOWN_TOKENS, []
@@ -126,10 +123,8 @@ def _reading(
 VARIANT = Stage[Tables]("variant", version=2)
 
 
-def measure_stored(
-    model: LanguageModel | str, config: VariantConfig = VariantConfig(), *,
-    compute: Compute = "auto",
-) -> tuple[Tables, Artifact]:
+def measure_stored(model: LanguageModel | str, config: VariantConfig = VariantConfig(), *,
+                   compute: Compute = "auto") -> tuple[Tables, Artifact]:
     """`measure`, but a result that is stored already is read instead; a stopped run goes on."""
     ref = ModelRef(model)
     return VARIANT.obtain(
@@ -153,10 +148,9 @@ class Compared:
     missing: tuple[str, ...]
 
 
-def compare_stored(
-    model: LanguageModel | str, variants: Mapping[str, Variant],
-    config: VariantConfig = VariantConfig(), *, compute: Compute = "auto",
-) -> Compared:
+def compare_stored(model: LanguageModel | str, variants: Mapping[str, Variant],
+                   config: VariantConfig = VariantConfig(), *,
+                   compute: Compute = "auto") -> Compared:
     """`measure_stored` for several variants by name; what is missing does not stop the others."""
     parts: dict[str, list[pd.DataFrame]] = {}
     artifacts, missing = [], []

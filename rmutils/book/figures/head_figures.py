@@ -23,9 +23,8 @@ if TYPE_CHECKING:
     from rmutils.attention.decoding import Answer
 
 
-def arg_max_rows(
-    case: NiahCase, answer: Answer, written: Sequence[str], heads: Mapping[str, Head]
-) -> Figure:
+def arg_max_rows(case: NiahCase, answer: Answer, written: Sequence[str],
+                 heads: Mapping[str, Head]) -> Figure:
     """Where heads look, token by token: a panel per head, a dot per written token."""
     figure, panels = new_axes(0.6 + 0.19 * len(written), columns=len(heads), sharey=True,
                               squeeze=False)
@@ -83,10 +82,8 @@ def head_maps(detections: Mapping[str, HeadScores], tau: float) -> Figure:
     return figure
 
 
-def heads_by_token(
-    axes: Axes, grid: pd.DataFrame, words: pd.Series, marked: pd.DataFrame, *, cmap: str,
-    low: float, high: float, label: str,
-) -> None:
+def heads_by_token(axes: Axes, grid: pd.DataFrame, words: pd.Series, marked: pd.DataFrame, *,
+                   cmap: str, low: float, high: float, label: str) -> None:
     """Map of values, a row per head and a column per token, with dots on some cells."""
     seaborn.heatmap(grid, ax=axes, cmap=cmap, vmin=low, vmax=high, linewidth=0.5,
                     yticklabels=[f"{layer}-{head}" for layer, head in grid.index],

@@ -101,9 +101,8 @@ def what_we_found(question: str, *findings: str | Markdown) -> HTML:
                 f"<p><strong>What we found</strong></p><ul>{items}</ul></section>")
 
 
-def table(
-    frame: pd.DataFrame, caption: str, by: str | None = None, *, folded: bool = False
-) -> Table:
+def table(frame: pd.DataFrame, caption: str, by: str | None = None, *,
+          folded: bool = False) -> Table:
     """A table with a caption, in a box that scrolls on a narrow screen."""
     if by:
         frame = frame.sort_values(by, key=lambda names: pd.factorize(names)[0], kind="stable")

@@ -103,10 +103,8 @@ def on(colour: str) -> str:
     return {PALE: INK, BLUE: ON_DEEP, GREY: ON_DEEP}.get(colour, ON_BRIGHT)
 
 
-def new_axes(
-    height: float = 3.6, rows: int = 1, columns: int = 1, *, width: float = WIDTH,
-    flat: bool = False, squeeze: bool = True, **kwargs: Any,
-) -> tuple[Figure, Any]:
+def new_axes(height: float = 3.6, rows: int = 1, columns: int = 1, *, width: float = WIDTH,
+             flat: bool = False, squeeze: bool = True, **kwargs: Any) -> tuple[Figure, Any]:
     """A figure and its axes, without pyplot: a notebook then shows it once, where it is named.
     `flat`: All axes in one array, a single one, too."""
     figure = Figure(figsize=(width, height), layout="constrained")

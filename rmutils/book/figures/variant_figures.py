@@ -23,9 +23,8 @@ from rmutils.book.figures.style import (
 )
 
 
-def heads(
-    variants: Mapping[str, tuple[np.ndarray, np.ndarray]], retrieval: Sequence[tuple[int, int]]
-) -> Figure:
+def heads(variants: Mapping[str, tuple[np.ndarray, np.ndarray]],
+          retrieval: Sequence[tuple[int, int]]) -> Figure:
     """A panel per variant: scores of all heads under plain attention and under the variant."""
     columns = min(3, len(variants))
     rows = -(-len(variants) // columns)
@@ -59,11 +58,9 @@ WIDE = 10  # where the highest value is so many times the lowest, the axis is lo
 FAINT = 0.25  # exponent of the colours of weights: most are far below the highest
 
 
-def panels(
-    measures: Mapping[str, pd.DataFrame], xlabel: str, *,
-    base: Mapping[str, tuple[float, float, float]] = {}, ticks: Mapping[float, str] = {},
-    columns: int = 1, base_label: str = "plain", sharex: bool = True,
-) -> Figure:
+def panels(measures: Mapping[str, pd.DataFrame], xlabel: str, *,
+           base: Mapping[str, tuple[float, float, float]] = {}, ticks: Mapping[float, str] = {},
+           columns: int = 1, base_label: str = "plain", sharex: bool = True) -> Figure:
     """A panel per measure, a line per method."""
     rows = -(-len(measures) // columns)
     figure, grid = new_axes(0.9 + 1.7 * rows, rows, columns, sharex=sharex, squeeze=False)
@@ -128,9 +125,7 @@ def maps(weights: np.ndarray, heads: Sequence[int], columns: int = 4) -> Figure:
     return figure
 
 
-def tokens_over_layers_and_time(
-    scores: np.ndarray, chosen: np.ndarray, layer: int
-) -> Figure:
+def tokens_over_layers_and_time(scores: np.ndarray, chosen: np.ndarray, layer: int) -> Figure:
     """Scores of tokens by layer, and the tokens that a layer chooses at each step."""
     figure, (left, right) = new_axes(2.9, columns=2)
     drawn = left.imshow(scores, cmap=SEQUENTIAL, norm=PowerNorm(FAINT, 0, 1), aspect="auto",

@@ -242,10 +242,8 @@ def _write(folder: Path, name: str, told: Record, *, old: bool = False) -> None:
         os.replace(scratch, path)
 
 
-def run_study(
-    profile: str, *, root: Path = paths.ROOT, on: str = "local", book: bool = True,
-    changes: Mapping[str, str] | None = None,
-) -> None:
+def run_study(profile: str, *, root: Path = paths.ROOT, on: str = "local", book: bool = True,
+              changes: Mapping[str, str] | None = None) -> None:
     """Do what is left of a study; one that was stopped goes on."""
     where = _where(on)
     chapters(root, profile)

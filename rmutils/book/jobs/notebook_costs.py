@@ -205,9 +205,7 @@ def _memory(costs: Costs, values: Mapping[str, Any]) -> int:
     return round(memory + PEAK * (size - nearest))
 
 
-def planned_seconds(
-    notebook: str, values: Mapping[str, Any]
-) -> Iterator[tuple[str, float, str]]:
+def planned_seconds(notebook: str, values: Mapping[str, Any]) -> Iterator[tuple[str, float, str]]:
     """Yield the experiments that a notebook computes by these parameters: name, seconds, why."""
     for one in EXPERIMENTS:
         choice = values.get(one.parameter, "never")

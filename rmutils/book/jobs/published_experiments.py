@@ -121,9 +121,8 @@ class HelmetConfig(Config):
     to speed up inference for Qwen3 and Olmo-3"."""
 
 
-def official_stored(
-    model: str, config: HelmetConfig | harness.HarnessConfig, *, compute: Compute = "auto"
-) -> tuple[pd.DataFrame, Artifact]:
+def official_stored(model: str, config: HelmetConfig | harness.HarnessConfig, *,
+                    compute: Compute = "auto") -> tuple[pd.DataFrame, Artifact]:
     """Scores of a model by HELMET or the harness; what is stored is read instead."""
     inputs = {"model": identify(model)}
     work = cache_dir() / "official" / OFFICIAL.key(config, inputs)

@@ -199,9 +199,8 @@ def _compute_backend(model: str, config: PaperConfig) -> ComputeBackend:
     return config.compute_backend
 
 
-def _evaluations(
-    model: str, config: PaperConfig, runs: dict[RetMaskConfig, tuple[int, ...]]
-) -> Iterator[Evaluation]:
+def _evaluations(model: str, config: PaperConfig,
+                 runs: dict[RetMaskConfig, tuple[int, ...]]) -> Iterator[Evaluation]:
     """A job for each length, so that a cluster can share them."""
     thinks = model in known.REASONING
     for length in known.ALL:

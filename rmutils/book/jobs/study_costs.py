@@ -222,10 +222,8 @@ class PaperEstimate:
         return wanted
 
 
-def estimate_paper(
-    config: PaperConfig = PaperConfig(), accelerator: str = "h100",
-    assumed: Assumptions = Assumptions(),
-) -> PaperEstimate:
+def estimate_paper(config: PaperConfig = PaperConfig(), accelerator: str = "h100",
+                   assumed: Assumptions = Assumptions()) -> PaperEstimate:
     """Estimate the cost of the paper's study, or of a part of it."""
     rates = Rates(MACHINES[accelerator], assumed)
     pricing, jobs = Pricing.of(config, rates), plan(paper(config))

@@ -44,9 +44,8 @@ def _stamp(root: Path) -> str | None:
     return stamp.read_text(encoding="utf-8") if stamp.exists() else None
 
 
-def run_graph(
-    root: Path, lock: FileLock, config: dict[str, str], *options: str, where: Path = LOCAL
-) -> None:
+def run_graph(root: Path, lock: FileLock, config: dict[str, str], *options: str,
+              where: Path = LOCAL) -> None:
     """Have Snakemake run what must run, in a project whose lock is held."""
     shutil.rmtree(root / FAILURES, ignore_errors=True)
     shutil.rmtree(root / "book/chapters/.partial", ignore_errors=True)

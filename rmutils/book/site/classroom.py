@@ -320,10 +320,8 @@ def _cell(kind: str, source: str, name: str, *, solution: bool = False, grade: b
         "nbgrader": known | ({"points": points} if points is not None else {})})
 
 
-def main(
-    students: Annotated[Path | None, typer.Option(help="File of names, one a line.")] = None,
-    seed: Annotated[int, typer.Option(help="Draws what varies.")] = 0,
-) -> None:
+def main(students: Annotated[Path | None, typer.Option(help="File of names, one a line.")] = None,
+         seed: Annotated[int, typer.Option(help="Draws what varies.")] = 0) -> None:
     """Write the worksheets and say where they are; exit status 2 if an exercise is not complete."""
     course = paths.ROOT / "class"
     try:

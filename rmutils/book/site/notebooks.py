@@ -46,9 +46,8 @@ class NotebookFailed(Exception):
     """A cell raised, or the kernel died: the message names notebook, cell and error."""
 
 
-def run_notebook(
-    notebook: Path, output: Path, parameters: Mapping[str, Any], *, progress: bool = False
-) -> nbformat.NotebookNode:
+def run_notebook(notebook: Path, output: Path, parameters: Mapping[str, Any], *,
+                 progress: bool = False) -> nbformat.NotebookNode:
     """Run a notebook from top to bottom with this very interpreter; write the executed copy."""
     checked = check_parameters(notebook, parameters)
     partial = output.parent / ".partial" / output.name
@@ -70,9 +69,8 @@ def run_notebook(
         return _run(notebook, output, partial, checked, progress)
 
 
-def _run(
-    notebook: Path, output: Path, partial: Path, checked: dict, progress: bool
-) -> nbformat.NotebookNode:
+def _run(notebook: Path, output: Path, partial: Path, checked: dict,
+         progress: bool) -> nbformat.NotebookNode:
     started, clock, used = datetime.datetime.now(datetime.UTC), time.monotonic(), _kernels()
     executed = _execute(notebook, partial, checked, progress)
     executed.metadata["rmutils"] = {

@@ -211,9 +211,8 @@ Place = tuple[int, float, float]
 """Page from 0, and the distances from its left and its lower edge in points."""
 
 
-def join(
-    printed: Sequence[PrintedPage], output: Path, print_html: Callable[[list[str]], list[BytesIO]]
-) -> int:
+def join(printed: Sequence[PrintedPage], output: Path,
+         print_html: Callable[[list[str]], list[BytesIO]]) -> int:
     """Write one PDF; returns the number of its pages."""
     readers = [PdfReader(one.pdf) if one.pdf else None for one in printed]
     starts, total = [], 0
@@ -259,10 +258,8 @@ def _places(url: str, reader: PdfReader, start: int) -> dict[str, Place]:
     return places
 
 
-def _bookmark(
-    writer: PdfWriter, printed: Sequence[PrintedPage], starts: Sequence[int],
-    places: dict[str, Place],
-) -> None:
+def _bookmark(writer: PdfWriter, printed: Sequence[PrintedPage], starts: Sequence[int],
+              places: dict[str, Place]) -> None:
     """Parts, pages and their sections; a part leads to its first page."""
     above: list = []
     for one, start in zip(printed, starts, strict=True):

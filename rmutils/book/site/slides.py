@@ -46,9 +46,7 @@ def write_slides(book: Path, pages: Path) -> list[Path]:
     return made
 
 
-def render(
-    lesson: dict[str, Any], chapters: dict[str, NotebookNode], frame: Template
-) -> str:
+def render(lesson: dict[str, Any], chapters: dict[str, NotebookNode], frame: Template) -> str:
     """The HTML of one lesson: `title`, `about` and `slides`."""
     slides, before = [], ""
     for number, slide in enumerate(lesson["slides"], 2):

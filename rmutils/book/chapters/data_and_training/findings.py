@@ -165,9 +165,8 @@ def rejected_repeats(model: str) -> Effect:
         model, lambda pairs, side: pairs[side].map(repetition_rate), "share of spans", DIFFERENCE)
 
 
-def _rejected_beyond_chosen(
-    model: str, of: Callable[[pd.DataFrame, str], pd.Series], unit: str, bounds: Bounds
-) -> Effect:
+def _rejected_beyond_chosen(model: str, of: Callable[[pd.DataFrame, str], pd.Series], unit: str,
+                            bounds: Bounds) -> Effect:
     runs = trainings(model, RETMASK)
     pairs = pd.concat([run.pairs for run in runs], ignore_index=True)
     values = of(pairs, "rejected") - of(pairs, "chosen")

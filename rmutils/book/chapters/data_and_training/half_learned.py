@@ -226,9 +226,8 @@ def half_learned(*, compute: Compute = "never") -> HalfLearned | None:
         deviations=[*runs.deviations, *filter(None, crowded), *other_weights(runs)])
 
 
-def compare_arms(
-    cases: pd.DataFrame, arm: str = RETMASK, base: str = MATCHED, *, measure: str = "success"
-) -> pd.DataFrame:
+def compare_arms(cases: pd.DataFrame, arm: str = RETMASK, base: str = MATCHED, *,
+                 measure: str = "success") -> pd.DataFrame:
     """Compare two arms model by model, seeds paired."""
     rows, places = [], ["needle", "length", "depth"]
     for model, part in cases.groupby("model", sort=False):
@@ -288,10 +287,8 @@ def changes(result: HalfLearned) -> pd.DataFrame:
     return found[["measure", "label", "value", "low", "high"]]
 
 
-def smallest_effect(
-    *, seeds: int, cases: int, within: float = 0.125, between: float = 0.05, models: int = 3,
-    experiments: int = 4000, seed: int = 0,
-) -> float:
+def smallest_effect(*, seeds: int, cases: int, within: float = 0.125, between: float = 0.05,
+                    models: int = 3, experiments: int = 4000, seed: int = 0) -> float:
     """The smallest difference of two arms that the planned test is likely to detect, simulated."""
     noise = np.sqrt(2 * (within / cases + between**2))
     drawn = np.random.default_rng(seed).normal(0, noise, (experiments, seeds))

@@ -58,9 +58,8 @@ def summarize(measures: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("measure")
 
 
-def difference_on_same(
-    own: pd.Series, others: Sequence[pd.Series]
-) -> tuple[Interval, Interval, Interval] | None:
+def difference_on_same(own: pd.Series,
+                       others: Sequence[pd.Series]) -> tuple[Interval, Interval, Interval] | None:
     """Compare a measure of some pairs with that of others on the same instructions."""
     table = pd.concat([own, *others], axis=1, join="inner").dropna().to_numpy(float)
     if len(table) < 2:
@@ -126,10 +125,9 @@ class MatchedConfig(Config):
     """Draws the heads (see `rmutils.heads.masking.draw_layer_matched`)."""
 
 
-def matched_pairs_stored(
-    lm: LanguageModel, run: RetMaskRun, config: MatchedConfig = MatchedConfig(), *,
-    compute: Compute = "auto", command: str,
-) -> tuple[pd.DataFrame, Artifact]:
+def matched_pairs_stored(lm: LanguageModel, run: RetMaskRun,
+                         config: MatchedConfig = MatchedConfig(), *, compute: Compute = "auto",
+                         command: str) -> tuple[pd.DataFrame, Artifact]:
     """Pairs of a run of RetMask, but rejected without as many other heads of the same layers."""
     table = run.pairs.head(config.pairs)
     settings = RetMaskConfig.from_identity(run.artifact.manifest["config"]).responses

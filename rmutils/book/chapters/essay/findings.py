@@ -97,10 +97,8 @@ def printed(against: str = pooled_leads.OTHER_HEADS) -> Measured:
 
 
 @declare("published-runs", unit="runs", place=RUNS, otherwise="There are {value} {what}.")
-def published_runs(
-    what: Literal["runs", "different runs", "heads", "heads that stay"] = "runs",
-    model: str = pooled_leads.PAPERS_MODEL,
-) -> Measured:
+def published_runs(what: Literal["runs", "different runs", "heads", "heads that stay"] = "runs",
+                   model: str = pooled_leads.PAPERS_MODEL) -> Measured:
     """Published runs, those that differ, and the heads that pass the threshold by them."""
     maps = load_published_maps()
     every = published_heads(model)

@@ -25,9 +25,8 @@ COMPARED = {"non-retrieval-mask": "other heads\nswitched off",
 ROWS = 60  # runs in a row of the figure of published runs
 
 
-def few_heads(
-    shape: tuple[int, int], heads: Sequence[tuple[int, int]], shares: pd.DataFrame
-) -> Figure:
+def few_heads(shape: tuple[int, int], heads: Sequence[tuple[int, int]],
+              shares: pd.DataFrame) -> Figure:
     """Draw all heads of a model, those that are masked among them, and what it finds without."""
     figure, (grid, bars) = new_axes(3.8, rows=2, width=WIDTH, height_ratios=[1.25, 1])
     layer, head = np.indices(shape).reshape(2, -1)

@@ -76,9 +76,8 @@ def contributions(lm: LanguageModel, ids: Sequence[int]) -> tuple[Looks, Floats,
     return seen, right.cpu().numpy(), (right - mean).cpu().numpy()
 
 
-def head_cards(
-    lm: LanguageModel, scores: HeadScores, config: HeadCardsConfig
-) -> dict[str, pd.DataFrame]:
+def head_cards(lm: LanguageModel, scores: HeadScores,
+               config: HeadCardsConfig) -> dict[str, pd.DataFrame]:
     """Watch all heads on all windows."""
     chosen = set(scores.select(tau=config.tau))
     heads = heads_of(lm.layers, scores, chosen)
@@ -108,10 +107,8 @@ def head_cards(
             "windows": pd.DataFrame(about, columns=["text", "window", "positions"])}
 
 
-def _keep_hardest(
-    lm: LanguageModel, examples: dict[tuple[int, str], tuple[Any, ...]], kind_of_text: str,
-    window: int, seen: Looks, added: Floats,
-) -> None:
+def _keep_hardest(lm: LanguageModel, examples: dict[tuple[int, str], tuple[Any, ...]],
+                  kind_of_text: str, window: int, seen: Looks, added: Floats) -> None:
     """Keep where a head looks harder than in the windows before, at a token further back."""
     count = seen.weight.shape[-1]
     kinds, at, weights, sums = (table.reshape(-1, count) for table in (

@@ -40,9 +40,8 @@ class HeadsAtWorkConfig(Config):
     """Positions of the highest head that are kept, for each kind of text."""
 
 
-def heads_at_work(
-    lm: LanguageModel, scores: HeadScores, config: HeadsAtWorkConfig
-) -> dict[str, pd.DataFrame]:
+def heads_at_work(lm: LanguageModel, scores: HeadScores,
+                  config: HeadsAtWorkConfig) -> dict[str, pd.DataFrame]:
     """Watch all heads of the layers that have retrieval heads, on all windows."""
     chosen = set(scores.select(tau=config.tau))
     layers = tuple(sorted({layer for layer, _ in chosen}))
@@ -69,27 +68,23 @@ def heads_at_work(
             "examples": kept[kept["rank"] <= config.examples].sort_values(["text", "rank"])}
 
 
-def heads_of(
-    layers: Iterable[int], scores: HeadScores, chosen: Collection[Head]
-) -> pd.DataFrame:
+def heads_of(layers: Iterable[int], scores: HeadScores, chosen: Collection[Head]) -> pd.DataFrame:
     """Return `layer`, `head`, `score` and `retrieval` of all heads of some layers."""
     return pd.DataFrame([(layer, head, scores.mean[layer, head], (layer, head) in chosen)
                          for layer in layers for head in range(scores.mean.shape[1])],
                         columns=["layer", "head", "score", "retrieval"])
 
 
-def around(
-    lm: LanguageModel, ids: Sequence[int], here: int, looked: int, before: int = BEFORE
-) -> tuple[str, ...]:
+def around(lm: LanguageModel, ids: Sequence[int], here: int, looked: int,
+           before: int = BEFORE) -> tuple[str, ...]:
     """Return `before`, `seen`, `here` and `next`: the text around a token and the one looked at."""
     return tuple(str(lm.tokenizer.decode(ids[max(start, 0) : end])) for start, end in (
         (looked - before, looked), (looked, looked + 1), (here + 1 - before, here + 1),
         (here + 1, here + 2)))
 
 
-def hardest(
-    lm: LanguageModel, seen: Looks, head: tuple[int, int], count: int
-) -> Iterator[tuple[Any, ...]]:
+def hardest(lm: LanguageModel, seen: Looks, head: tuple[int, int],
+            count: int) -> Iterator[tuple[Any, ...]]:
     """Yield where a head looks hardest in a window, if that is further back than the last token."""
     place = seen.layers.index(head[0]), head[1]
     kinds, at, weight = (table[place] for table in (seen.kinds, seen.at, seen.weight))

@@ -121,9 +121,8 @@ def planned_leaders(plan: Plan, scores: HeadScores) -> LeadersConfig:
                     for n in (every.min(), every.max())))
 
 
-def is_it_causal(
-    lm: LanguageModel, config: IsItCausalConfig, *, journal: Path | None = None
-) -> IsItCausal:
+def is_it_causal(lm: LanguageModel, config: IsItCausalConfig, *,
+                 journal: Path | None = None) -> IsItCausal:
     """Rank the heads, then exchange them in every answer that has its needle."""
     kept = Journal(journal, depends_on(lm, config, config.choice, config.cases))
     for kind in config.kinds:
@@ -158,9 +157,8 @@ def joined(records: list[dict[str, Any]], part: str) -> pd.DataFrame:
     return pd.concat([pd.DataFrame(record[part]) for record in records], ignore_index=True)
 
 
-def found_answers(
-    lm: LanguageModel, config: DetectConfig, kept: Journal
-) -> Iterator[tuple[NiahCase, WatchedAnswer | None]]:
+def found_answers(lm: LanguageModel, config: DetectConfig,
+                  kept: Journal) -> Iterator[tuple[NiahCase, WatchedAnswer | None]]:
     """Answer the cases that are not done; None where the needle is not found."""
     kind = SCORES["dla"](lm, config.changed({"score": "dla"}))  # any whose answers are watched
     cases = build_cases(lm, config)
@@ -175,10 +173,8 @@ def found_answers(
             advance(1)
 
 
-def choices(
-    shape: tuple[int, int], rankings: Mapping[str, list[Head]], counts: Sequence[int], draws: int,
-    seed: int,
-) -> tuple[pd.DataFrame, NDArray[np.bool_]]:
+def choices(shape: tuple[int, int], rankings: Mapping[str, list[Head]], counts: Sequence[int],
+            draws: int, seed: int) -> tuple[pd.DataFrame, NDArray[np.bool_]]:
     """All sets of heads: `kind`, `policy`, `count`, `draw`; and (sets, layers, heads)."""
     rows: list[tuple[str, str, int, int]] = [("", NONE, 0, 0)]
     heads: list[list[Head]] = [[]]
@@ -219,10 +215,8 @@ class TwoRuns:
                            right=right.mean(1), whole=right.all(1), nats=odds.sum(1))
 
 
-def _exchanged(
-    lm: LanguageModel, case: NiahCase, answer: WatchedAnswer, rows: pd.DataFrame,
-    sets: NDArray[np.bool_], count: int,
-) -> dict[str, dict[str, list[Any]]]:
+def _exchanged(lm: LanguageModel, case: NiahCase, answer: WatchedAnswer, rows: pd.DataFrame,
+               sets: NDArray[np.bool_], count: int) -> dict[str, dict[str, list[Any]]]:
     """Exchange single heads and sets of heads in one answer: records for `sets` and `singles`."""
     runs = TwoRuns(lm, case, answer)
     single = single_heads(lm)
@@ -249,9 +243,8 @@ def _exchanged(
         "singles": singles.to_dict("list")}
 
 
-def leaders_by_length(
-    lm: LanguageModel, config: LeadersConfig, *, journal: Path | None = None
-) -> Leaders:
+def leaders_by_length(lm: LanguageModel, config: LeadersConfig, *,
+                      journal: Path | None = None) -> Leaders:
     """Restore each of a few heads alone, and all together, in every answer that has its needle."""
     kept = Journal(journal, depends_on(lm, config, config.cases))
     chosen = np.zeros((2 + len(config.heads), 1, *lm.shape), bool)
@@ -272,9 +265,8 @@ def leaders_by_length(
     return Leaders(joined(answers(lm, config.cases, kept), "table"))
 
 
-def is_it_causal_stored(
-    model: str, config: IsItCausalConfig, *, compute: Compute = "auto"
-) -> tuple[IsItCausal, Artifact]:
+def is_it_causal_stored(model: str, config: IsItCausalConfig, *,
+                        compute: Compute = "auto") -> tuple[IsItCausal, Artifact]:
     """`is_it_causal` of a model by its name, but a stored result is read instead."""
     ref = ModelRef(model)
     inputs = inputs_of(ref.identity, config.choice, ref.corpus) | {
@@ -285,9 +277,8 @@ def is_it_causal_stored(
         command=run_notebook("is_it_causal", {"compute": "auto", "models": f'["{model}"]'}))
 
 
-def leaders_stored(
-    model: str, config: LeadersConfig, *, compute: Compute = "auto"
-) -> tuple[Leaders, Artifact]:
+def leaders_stored(model: str, config: LeadersConfig, *,
+                   compute: Compute = "auto") -> tuple[Leaders, Artifact]:
     """`leaders_by_length` of a model by its name, but a stored result is read instead."""
     ref = ModelRef(model)
     return LEADERS.obtain(

@@ -45,10 +45,8 @@ class RealExchangeConfig(Config):
     """Seed of the first of them."""
 
 
-def exchanged_sets(
-    lm: LanguageModel, scores: HeadScores, config: RealExchangeConfig, *,
-    journal: Path | None = None,
-) -> pd.DataFrame:
+def exchanged_sets(lm: LanguageModel, scores: HeadScores, config: RealExchangeConfig, *,
+                   journal: Path | None = None) -> pd.DataFrame:
     """Exchange sets of heads in every answer that has its needle: as `IsItCausal.sets`."""
     ranking = scores.ranking()
     kept = Journal(journal, [*depends_on(lm, config, config.cases), ranking])

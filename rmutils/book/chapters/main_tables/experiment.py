@@ -30,9 +30,8 @@ class Evaluated:
     sizes: pd.DataFrame  # `strategy`, `pairs` and `steps` of each stored training
 
 
-def evaluated(
-    model: str, config: EvaluateConfig, strategies: Iterable[str] = STRATEGIES
-) -> Evaluated:
+def evaluated(model: str, config: EvaluateConfig,
+              strategies: Iterable[str] = STRATEGIES) -> Evaluated:
     """Read what is stored of a model before training and after all its planned ones."""
     parts, artifacts, missing, sizes = [], [], [], []
     for strategy in (BEFORE, *strategies):
@@ -56,9 +55,8 @@ def evaluated(
                      pd.DataFrame(sizes, columns=["strategy", "pairs", "steps"]))
 
 
-def _planned(
-    model: str, strategy: str
-) -> tuple[list[tuple[int, str]], list[str], list[RetMaskRun]]:
+def _planned(model: str,
+             strategy: str) -> tuple[list[tuple[int, str]], list[str], list[RetMaskRun]]:
     """Seeds and names of the models to be evaluated, missing commands, and the runs there are."""
     if strategy == BEFORE:
         return [(0, model)], [], []

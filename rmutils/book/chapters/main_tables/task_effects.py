@@ -43,18 +43,16 @@ AUTHORS: dict[str, dict[str, Any]] = {
 """Who writes another model's pairs (appendix E), by the plan `left_tables`."""
 
 
-def scores_of(
-    model: str, strategies: Sequence[str], config: EvaluateConfig | None = None
-) -> tuple[pd.DataFrame, tuple[str, ...]]:
+def scores_of(model: str, strategies: Sequence[str],
+              config: EvaluateConfig | None = None) -> tuple[pd.DataFrame, tuple[str, ...]]:
     """Long-context scores of a model before and after training, for all planned seeds."""
     parts = [_scores(model, strategy, config) for strategy in strategies]
     return pd.concat([table for table, _ in parts]), tuple(n for _, names in parts for n in names)
 
 
 @cache
-def _scores(
-    model: str, strategy: str, config: EvaluateConfig | None
-) -> tuple[pd.DataFrame, tuple[str, ...]]:
+def _scores(model: str, strategy: str,
+            config: EvaluateConfig | None) -> tuple[pd.DataFrame, tuple[str, ...]]:
     """`scores_of` one strategy; read once."""
     config = config or EVALUATIONS[corpus_of(model)]
     tables, names = [], []
@@ -273,10 +271,8 @@ def _effect(pairs: Pairs, gains: np.ndarray) -> Effect:
                      pairs.names, pairs.clusters, pairs.note)
 
 
-def _side_by_side(
-    model: str, strategy: str, base: str, *, config: EvaluateConfig | None = None,
-    category: str | None = None, length: int | None = None,
-) -> Pairs:
+def _side_by_side(model: str, strategy: str, base: str, *, config: EvaluateConfig | None = None,
+                  category: str | None = None, length: int | None = None) -> Pairs:
     """Two strategies, in a category or at a length, as far as it could have moved."""
     table, names = scores_of(model, (strategy, base), config)
     for column, wanted in (("stratum", category), ("length", length)):

@@ -54,10 +54,8 @@ def count_at(scores: HeadScores, tau: float) -> int:
     return int((scores.mean.round(DECIMALS) >= tau).sum())
 
 
-def masking_plan(
-    scores: HeadScores, counts: Collection[int], *, taus: Collection[float], draws: int, seed: int,
-    policies: Collection[SweepPolicy] = PAPER,
-) -> list[Masking]:
+def masking_plan(scores: HeadScores, counts: Collection[int], *, taus: Collection[float],
+                 draws: int, seed: int, policies: Collection[SweepPolicy] = PAPER) -> list[Masking]:
     """The whole model, then for each count the highest heads and random others."""
     ranking = scores.ranking()
     reached = [count_at(scores, tau) for tau in taus]
@@ -156,10 +154,8 @@ SWEEP = Stage.of_tables("masking-sweep", 1, Sweep, lambda result: {
     "answers": len(result.answers), "speech": len(result.speech)})
 
 
-def sweep(
-    lm: LanguageModel, scores: HeadScores, config: SweepConfig = SweepConfig(), *,
-    journal: Path | None = None,
-) -> Sweep:
+def sweep(lm: LanguageModel, scores: HeadScores, config: SweepConfig = SweepConfig(), *,
+          journal: Path | None = None) -> Sweep:
     """Ask the same questions of a model under every masking."""
     plan = {json.dumps(masking.key): masking for masking in masking_plan(
         scores, config.counts, taus=config.taus, draws=config.draws, seed=config.seed,
@@ -224,10 +220,8 @@ def shown_sweep(model: str, *, compute: Compute = "never") -> tuple[
     return own.beside(matched), scores, [artifact, more]
 
 
-def sweep_stored(
-    model: str, scores: HeadScores, config: SweepConfig = SweepConfig(), *,
-    compute: Compute = "auto", command: str | None = None,
-) -> tuple[Sweep, Artifact]:
+def sweep_stored(model: str, scores: HeadScores, config: SweepConfig = SweepConfig(), *,
+                 compute: Compute = "auto", command: str | None = None) -> tuple[Sweep, Artifact]:
     """`sweep` of a model by its name, but a stored result is read instead."""
 
     ref = ModelRef(model)

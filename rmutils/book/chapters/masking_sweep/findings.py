@@ -158,9 +158,8 @@ def _nearest(swept: Sweep, scores: HeadScores, heads: int) -> int:
     return min(_counts(swept), key=lambda count: abs(count - wanted))
 
 
-def _answers(
-    swept: Sweep, measure: str, mask: Mask, minus: Mask | None, *artifacts: str, note: str = ""
-) -> Effect:
+def _answers(swept: Sweep, measure: str, mask: Mask, minus: Mask | None, *artifacts: str,
+             note: str = "") -> Effect:
     """Right answers under one mask minus those under another, on the same questions."""
     rows = swept.answers[swept.answers["task"].isin(SHARES[measure])]
     whole = rows.loc[rows["policy"] == "whole", "correct"].mean()
@@ -218,10 +217,8 @@ def _missing(model: str) -> NotStored:
     return NotStored(" ".join(told) or f"No masking of {model} is planned.")
 
 
-def _compared(
-    table: pd.DataFrame, model: str, count: int | None = None, scale: float = 100, *,
-    p: str = "", verdict: Verdict | None = None,
-) -> Measured:
+def _compared(table: pd.DataFrame, model: str, count: int | None = None, scale: float = 100, *,
+              p: str = "", verdict: Verdict | None = None) -> Measured:
     """The row of a model, and of a number of heads."""
     own = table[(table["model"] == model) & (True if count is None else table["count"] == count)]
     if own.empty:

@@ -43,10 +43,8 @@ LINES = {"retrieval": ("highest heads", RED, "o", "-"),
 SHIFT = 1.04  # the second line stands this much to the right, so that no bar hides another
 
 
-def masking_sweep(
-    curves: Mapping[str, pd.DataFrame], marks: Mapping[float, int],
-    spot: tuple[float, float] | None = None,
-) -> Figure:
+def masking_sweep(curves: Mapping[str, pd.DataFrame], marks: Mapping[float, int],
+                  spot: tuple[float, float] | None = None) -> Figure:
     """A panel per measure: its mean against the number of masked heads."""
     figure, panels = new_axes(0.7 + 1.75 * len(curves), rows=len(curves), sharex=True, flat=True)
     for axes, (name, one) in zip(panels, curves.items(), strict=True):

@@ -68,10 +68,8 @@ def curve(rows: pd.DataFrame, value: str, *, bounds: Bounds = SHARE) -> pd.DataF
                                         "change_low", "change_high"])
 
 
-def mean_under(
-    rows: pd.DataFrame, value: str, mask: Mask, minus: Mask | None = None, *,
-    bounds: Bounds = SHARE,
-) -> Interval:
+def mean_under(rows: pd.DataFrame, value: str, mask: Mask, minus: Mask | None = None, *,
+               bounds: Bounds = SHARE) -> Interval:
     """Mean of a measure under a mask, minus that under another one on the same questions."""
     table = _by_question(rows, value, mask)
     values, clusters = table.to_numpy(), pd.factorize(table.index.droplevel("sample"))[0]
@@ -156,9 +154,7 @@ class Window(NamedTuple):
     closed: bool
 
 
-def windows(
-    shares: Mapping[str, pd.DataFrame], repetition: pd.DataFrame
-) -> dict[str, Window]:
+def windows(shares: Mapping[str, pd.DataFrame], repetition: pd.DataFrame) -> dict[str, Window]:
     """The sweet spot, as counts of the sweep, by the paper's figure and by its reasons."""
     found = {name: _between(curve, worse_from(curve), collapsed_from(curve))
              for name, curve in shares.items()}
@@ -178,9 +174,8 @@ INSIDE = YES, FEWER, MORE, OPEN = (
 """Where a threshold lies; it cannot tell beyond the start of a sweet spot without an upper end."""
 
 
-def verdicts(
-    shares: Mapping[str, pd.DataFrame], repetition: pd.DataFrame, scores: HeadScores, tau: float
-) -> pd.DataFrame:
+def verdicts(shares: Mapping[str, pd.DataFrame], repetition: pd.DataFrame, scores: HeadScores,
+             tau: float) -> pd.DataFrame:
     """Say whether a threshold falls into the sweet spot."""
     used, rows = count_at(scores, tau), []
     for label, (counts, closed) in windows(shares, repetition).items():

@@ -296,10 +296,8 @@ def bound_of_decay(frequencies: Tensor, distances: Sequence[int]) -> list[float]
     return [float(one) for one in sums / ((len(frequencies) + 1) / 2)]
 
 
-def token_costs(
-    lm: LanguageModel, variants: Mapping[str, AttentionVariant], length: int, *, steps: int = 16,
-    rounds: int = 3
-) -> pd.DataFrame:
+def token_costs(lm: LanguageModel, variants: Mapping[str, AttentionVariant], length: int, *,
+                steps: int = 16, rounds: int = 3) -> pd.DataFrame:
     """Processor time of reading a prompt and of writing a token, the shortest of some rounds."""
     heads, keys = lm.model.config.num_attention_heads, lm.model.config.num_key_value_heads
     ids, rows = [[7 + i % 200 for i in range(length)]], []

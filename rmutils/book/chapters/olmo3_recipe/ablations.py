@@ -45,9 +45,8 @@ ARMS = {
 """By their names in the plan."""
 
 
-def arm_instances(
-    lm: LanguageModel, recipe: TeachingRecipe, config: ExtensionConfig, arm: str
-) -> list[list[Document]]:
+def arm_instances(lm: LanguageModel, recipe: TeachingRecipe, config: ExtensionConfig,
+                  arm: str) -> list[list[Document]]:
     """Return the documents of each step of an arm, a key of `ARMS`."""
     part = ARMS[arm]
     packed = [[one.without_questions() if one.kind in part.without else one for one in documents]

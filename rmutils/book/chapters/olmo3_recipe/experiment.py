@@ -42,9 +42,8 @@ EXTENSION = Stage.of_tables("extension", 1, Extension, lambda result: {
     "methods": result.training["method"].nunique(), "steps": result.training["step"].nunique()})
 
 
-def extension(
-    name: str, config: ExtensionConfig = ExtensionConfig(), *, journal: Path | None = None
-) -> Extension:
+def extension(name: str, config: ExtensionConfig = ExtensionConfig(), *,
+              journal: Path | None = None) -> Extension:
     """Extend, fine-tune and ask, method by method."""
     lm = load_model(name, dtype=torch.float32)
     kept = Journal(journal, [lm.state, RECIPES[name].digest(), config.identity()])
@@ -65,10 +64,8 @@ def extension(
                        for table in TABLES))
 
 
-def extension_stored(
-    name: str = "tiny-olmo3", config: ExtensionConfig = ExtensionConfig(), *,
-    compute: Compute = "auto",
-) -> tuple[Extension, Artifact]:
+def extension_stored(name: str = "tiny-olmo3", config: ExtensionConfig = ExtensionConfig(), *,
+                     compute: Compute = "auto") -> tuple[Extension, Artifact]:
     """`extension`, but a stored result is read instead; a stopped run goes on."""
 
     inputs = {"model": identify(name, torch.float32), "recipe": RECIPES[name].digest()}
@@ -78,10 +75,8 @@ def extension_stored(
         model=name)
 
 
-def run_method(
-    name: str, method: str, config: ExtensionConfig, packed: list[list[Document]],
-    advance: Callable[[float], object], asked: Collection[int],
-) -> dict[str, list[dict]]:
+def run_method(name: str, method: str, config: ExtensionConfig, packed: list[list[Document]],
+               advance: Callable[[float], object], asked: Collection[int]) -> dict[str, list[dict]]:
     """One method, from the model as it was trained: the rows of `TABLES`, but for `method`."""
     lm = extended(load_model(name, dtype=torch.float32), method, config.factor, RECIPES[name])
     capacity = window_wanted(RECIPES[name], config.factor)
@@ -142,9 +137,7 @@ def gained(found: pd.DataFrame, method: str) -> pd.DataFrame:
     return _means(more, ["length"], "difference", DIFFERENCE)
 
 
-def loss_change(
-    losses: pd.DataFrame, to: str, by: Sequence[str] = ("position",)
-) -> pd.DataFrame:
+def loss_change(losses: pd.DataFrame, to: str, by: Sequence[str] = ("position",)) -> pd.DataFrame:
     """Loss of each other method less that of this one, on the same tokens."""
     return _less(losses.set_index(["method", "text", "position"])["loss"], to, by)
 

@@ -30,9 +30,8 @@ if TYPE_CHECKING:  # chapters that look at one case do not depend on the steps o
     from rmutils.core.experiment import Plan
 
 
-def detect_stored_or_small(
-    model: str, grid: DetectConfig, *, compute: Compute
-) -> tuple[HeadScores, Artifact]:
+def detect_stored_or_small(model: str, grid: DetectConfig, *,
+                           compute: Compute) -> tuple[HeadScores, Artifact]:
     """Detection on a large grid, or on what a model's window and the stored results allow."""
     if compute != "always":
         with suppress(NotStored):
@@ -70,9 +69,8 @@ def _example() -> tuple[LanguageModel, NiahCase, Answer]:
 
 
 @torch.inference_mode()
-def attention_rows(
-    lm: LanguageModel, case: NiahCase, answer: Answer, heads: Sequence[Head]
-) -> np.ndarray:
+def attention_rows(lm: LanguageModel, case: NiahCase, answer: Answer,
+                   heads: Sequence[Head]) -> np.ndarray:
     """The attention of some heads in the rows that decided the T tokens of an answer."""
     cache = Trunk(lm.model, []).read(case.input_ids, room=len(answer.tokens))
     read = torch.tensor([[case.input_ids[-1], *answer.tokens[:-1]]], device=lm.model.device)
@@ -130,10 +128,8 @@ def split(scores: HeadScores, window: int, answer: int) -> dict[str, HeadScores]
             if (found & (place == side)).any()}
 
 
-def summarize(
-    scores: HeadScores, *, window: int, every: int, tau: float, answer: int,
-    resamples: int = RESAMPLES, seed: int = 0,
-) -> pd.DataFrame:
+def summarize(scores: HeadScores, *, window: int, every: int, tau: float, answer: int,
+              resamples: int = RESAMPLES, seed: int = 0) -> pd.DataFrame:
     """Both sides of the window in numbers, each with a 95 % interval over needles."""
     place = sides(scores.cases, window, answer)
     full = full_layers(scores.shape[0], every)
@@ -180,9 +176,8 @@ def depth_deviations(plan: Plan) -> list[str]:
     return []
 
 
-def compare_depths(
-    scores: HeadScores, tau: float, *, resamples: int = RESAMPLES, seed: int = 0
-) -> pd.DataFrame:
+def compare_depths(scores: HeadScores, tau: float, *, resamples: int = RESAMPLES,
+                   seed: int = 0) -> pd.DataFrame:
     """Compare the heads of a detection with those of its start and end alone."""
     cases = scores.cases
     table = np.zeros((len(cases), scores.mean.size + 1))

@@ -129,9 +129,8 @@ def asked_of(prompt: Prompt, conditions: pd.DataFrame, config: RedirectConfig) -
     return pd.concat(parts, ignore_index=True)
 
 
-def redirected_answers(
-    lm: LanguageModel, config: RedirectConfig, *, journal: Path | None = None
-) -> Redirected:
+def redirected_answers(lm: LanguageModel, config: RedirectConfig, *,
+                       journal: Path | None = None) -> Redirected:
     """Ask all texts under all conditions; a stopped run goes on text by text."""
     scores = {name: detect_stored(lm, config.detect.changed({"score": name}))[0]
               for name in {*config.scores, COPY}}
@@ -157,9 +156,8 @@ def redirected_answers(
         *KEY, "pair", "kind", "variant", "first", "target", "follows", "surprise", "response"]])
 
 
-def _answers(
-    lm: LanguageModel, text: Prompt, trunk: Trunk, asked: pd.DataFrame, room: int
-) -> list[tuple[str, float]]:
+def _answers(lm: LanguageModel, text: Prompt, trunk: Trunk, asked: pd.DataFrame,
+             room: int) -> list[tuple[str, float]]:
     """The answers under the conditions of a prompt that is read, each with its surprise."""
     spans = [text.spans[max(target, 0)] for target in asked["target"]]
     biases = torch.zeros(len(asked), *lm.shape)
@@ -185,9 +183,8 @@ def _answers(
 
 
 @torch.inference_mode()
-def _surprise(
-    lm: LanguageModel, last: int, cache: DynamicCache, answers: Sequence[tuple[int, ...]]
-) -> list[float]:
+def _surprise(lm: LanguageModel, last: int, cache: DynamicCache,
+              answers: Sequence[tuple[int, ...]]) -> list[float]:
     """Nats per token of answers to a prompt that is read but for its last token; 0 if empty."""
     found: list[float] = []
     for start in range(0, len(answers), AT_ONCE):

@@ -95,10 +95,9 @@ def by_pair(answers: pd.DataFrame, held: str = POINTED) -> pd.Series:
     return (answers["held"] == held).groupby(answers["pair"]).mean()
 
 
-def condition(
-    answers: pd.DataFrame, policy: str, *, score: str | None = None, count: int | None = None,
-    strength: float | None = None, variant: str | None = None,
-) -> pd.DataFrame:
+def condition(answers: pd.DataFrame, policy: str, *, score: str | None = None,
+              count: int | None = None, strength: float | None = None,
+              variant: str | None = None) -> pd.DataFrame:
     """Return the answers under a condition; by default the main one of its policy."""
     part = answers[answers["policy"] == policy]
     part = part if score is None else part[part["score"] == score]

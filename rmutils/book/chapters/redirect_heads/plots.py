@@ -55,10 +55,8 @@ def in_order(table: pd.DataFrame) -> pd.DataFrame:
     return table.assign(place=place).sort_values(["variant", "place"], kind="stable")
 
 
-def followed(
-    answers: Mapping[str, pd.DataFrame], names: Mapping[str, str] | None = None,
-    width: float = WIDTH,
-) -> Figure:
+def followed(answers: Mapping[str, pd.DataFrame], names: Mapping[str, str] | None = None,
+             width: float = WIDTH) -> Figure:
     """Draw what answers hold under each condition: a bar each, models below each other."""
     figure, panels = new_axes(0.6 + 1.1 * len(answers), rows=len(answers), width=width, sharex=True,
                               flat=True)
@@ -101,9 +99,7 @@ def rates_table(part: str) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def answer_live(
-    lm: LanguageModel, pairs: int, *, share: float, strength: float
-) -> pd.DataFrame:
+def answer_live(lm: LanguageModel, pairs: int, *, share: float, strength: float) -> pd.DataFrame:
     """Answer the plan's first questions: as the model is, and pointed at each sentence."""
     config = next(iter(REDIRECT.runs().values())).config
     scores, _ = detect_stored(lm, config.detect)

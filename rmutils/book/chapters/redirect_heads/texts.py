@@ -131,9 +131,8 @@ class PromptBuilder:
         said = pair.sentences[:1] if variant == "alone" else pair.sentences
         return Prompt(pair, variant, first, self._spans(pair, placed, said))
 
-    def _spans(
-        self, pair: Contradiction, placed: Sequence[tuple[float, str]], pointed: Sequence[str]
-    ) -> tuple[Span, ...]:
+    def _spans(self, pair: Contradiction, placed: Sequence[tuple[float, str]],
+               pointed: Sequence[str]) -> tuple[Span, ...]:
         size = self.length
         asked = f"\nBased on the content of the book, Question: {pair.question}\nAnswer:"
         while size > 0:
@@ -176,9 +175,8 @@ def _within(sentences: Iterator[str], size: int, count: Callable[[str], int]) ->
     return lines
 
 
-def prompts(
-    lm: LanguageModel, pairs: Sequence[Contradiction], length: int, variants: Sequence[Variant]
-) -> list[Prompt]:
+def prompts(lm: LanguageModel, pairs: Sequence[Contradiction], length: int,
+            variants: Sequence[Variant]) -> list[Prompt]:
     """Build all prompts, those of a pair side by side."""
     builder = PromptBuilder(lm, length)
     return [builder.build(pair, variant) for pair in pairs for variant in variants]

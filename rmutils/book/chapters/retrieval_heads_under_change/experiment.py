@@ -40,10 +40,8 @@ UNCHANGED = MsPoe(s_min=1, s_max=1, first_layer=0, order="position_aware")
 """All layers, and ratios that change nothing."""
 
 
-def traits(
-    lm: LanguageModel, prompts: Sequence[Sequence[int]], questions: Sequence[int],
-    share: Share = Share(),
-) -> pd.DataFrame:
+def traits(lm: LanguageModel, prompts: Sequence[Sequence[int]], questions: Sequence[int],
+           share: Share = Share()) -> pd.DataFrame:
     """Two traits of each head: share of the keys looked at, and distance to the nearest head."""
     looked = []
     for prompt in prompts:
@@ -65,9 +63,8 @@ def _long_traits(values: np.ndarray, trait: str, questions: Sequence[int]) -> pd
                          "question": np.asarray(questions)[prompt], "value": values.ravel()})
 
 
-def set_apart(
-    traits: pd.DataFrame, retrieval: Sequence[Head], *, resamples: int = RESAMPLES, seed: int = 0
-) -> pd.DataFrame:
+def set_apart(traits: pd.DataFrame, retrieval: Sequence[Head], *, resamples: int = RESAMPLES,
+              seed: int = 0) -> pd.DataFrame:
     """Test whether a measure sets retrieval heads apart from other heads of the same layer."""
     rows, rng = [], np.random.default_rng(seed)
     for trait, part in traits.groupby("trait", sort=False):
@@ -121,10 +118,8 @@ class HeadsConfig(Config):
     """Stored trainings of the model (`train-...`) that are asked for the needles, too."""
 
 
-def heads(
-    lm: LanguageModel, scores: HeadScores, config: HeadsConfig, *, journal: Path | None = None,
-    load: Callable[[str], LanguageModel] = load_model,
-) -> Tables:
+def heads(lm: LanguageModel, scores: HeadScores, config: HeadsConfig, *,
+          journal: Path | None = None, load: Callable[[str], LanguageModel] = load_model) -> Tables:
     """Score the heads and count the needles under each variant."""
     scores.select(tau=config.tau)  # says so if there is none
     of = [*depends_on(lm, config, config.needles), scores.mean.tolist()]
@@ -177,9 +172,8 @@ def _long(cases: Sequence[str], runs: np.ndarray) -> pd.DataFrame:
                          "score": runs.ravel()})
 
 
-def heads_stored(
-    model: str, config: HeadsConfig = HeadsConfig(), *, compute: Compute = "auto"
-) -> tuple[Tables, Artifact]:
+def heads_stored(model: str, config: HeadsConfig = HeadsConfig(), *,
+                 compute: Compute = "auto") -> tuple[Tables, Artifact]:
     """`heads` of a model by its name, but a stored result is read instead."""
     config = config.changed({"tau": tau_of(model) if config.tau is None else config.tau})
     scores, _ = scored(model, compute="never" if compute == "never" else "auto")

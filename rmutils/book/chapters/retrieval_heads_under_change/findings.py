@@ -225,9 +225,8 @@ AFTER, SPECIAL = "fig-change-training", "other-special-heads"
 Found = tuple[Tables, Artifact]  # what is stored of a model, as from `heads_stored`
 
 
-def _measured(
-    found: Found, table: pd.DataFrame, quantity: str, variant: str, verdict: Verdict | None = None
-) -> Measured:
+def _measured(found: Found, table: pd.DataFrame, quantity: str, variant: str,
+              verdict: Verdict | None = None) -> Measured:
     tables, artifact = found
     row = table[(table["quantity"] == quantity) & (table["variant"] == variant)].iloc[0]
     return Measured.row(row, [artifact], 100, verdict=verdict, model=artifact.model,

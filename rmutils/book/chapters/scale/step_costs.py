@@ -252,9 +252,8 @@ def reading_times(lm: LanguageModel, lengths: Sequence[int], rounds: int) -> pd.
     return table[table["round"] > 0].reset_index(drop=True)
 
 
-def prediction_ratio(
-    times: pd.DataFrame, work: dict[int, float]
-) -> tuple[float, np.ndarray, float]:
+def prediction_ratio(times: pd.DataFrame,
+                     work: dict[int, float]) -> tuple[float, np.ndarray, float]:
     """Predict the time to read the longest text from the shorter ones, and compare."""
     table = times.pivot(index="round", columns="length", values="seconds")
     ratios, rates = _ratio(draws(table.to_numpy()), [*table.columns], work)
@@ -262,9 +261,8 @@ def prediction_ratio(
     return float(value), np.array(ends), float(rates[0])
 
 
-def _ratio(
-    means: np.ndarray, lengths: Sequence[int], work: dict[int, float]
-) -> tuple[np.ndarray, np.ndarray]:
+def _ratio(means: np.ndarray, lengths: Sequence[int],
+           work: dict[int, float]) -> tuple[np.ndarray, np.ndarray]:
     """(samples, lengths) -> measured over predicted, and operations per second."""
     *shorter, longest = sorted(range(len(lengths)), key=lambda i: lengths[i])
     known = np.array([work[lengths[i]] for i in shorter])

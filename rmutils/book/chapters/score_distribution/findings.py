@@ -167,9 +167,8 @@ def _over_sparsity(models: Sequence[str], measure: Callable[[str], Effect]) -> E
 CORRELATION = "correlation"
 
 
-def _correlation(
-    sparsity: np.ndarray, values: np.ndarray, errors: Sequence[float], names: Sequence[str]
-) -> Effect:
+def _correlation(sparsity: np.ndarray, values: np.ndarray, errors: Sequence[float],
+                 names: Sequence[str]) -> Effect:
     """Blind where the values themselves do not differ more than chance explains."""
     q, freedom, p = heterogeneity(values, errors)
     alike = (f"the {len(values)} models do not differ more than chance explains (Q = {q:.1f} with "
@@ -209,9 +208,8 @@ def published_sparsity(model: str, statistic: str) -> Measured:
 
 @declare("full-layers-share", unit="percent", place=WINDOWS, otherwise=(
     "For needles {side}, {model}'s full layers hold {value} % of all scores {ci}."))
-def full_layers_share(
-    side: str, model: str, lengths: tuple[int, ...], depths: int, window: int, every: int,
-) -> Measured:
+def full_layers_share(side: str, model: str, lengths: tuple[int, ...], depths: int, window: int,
+                      every: int) -> Measured:
     """Share of all scores in the layers that see everything; shown if above an even spread."""
     grid = DetectConfig(lengths=lengths, depths=even_depths(depths))
     scores, artifact = detect_stored(model, grid, compute="never")

@@ -189,9 +189,7 @@ PRIMARY = "hoyer"
 ASSUMED_ERROR = 2.0  # standard error of a gain, in points, that the plan reckoned with
 
 
-def points(
-    result: SparsityAndGain, base: str = BEFORE, statistic: str = PRIMARY
-) -> pd.DataFrame:
+def points(result: SparsityAndGain, base: str = BEFORE, statistic: str = PRIMARY) -> pd.DataFrame:
     """Sparsity before RetMask and the gain by it, design by design."""
     rows, between = [], []
     for model, part in result.cases.groupby("model", sort=False):
@@ -238,9 +236,7 @@ def answer(table: pd.DataFrame) -> AcrossDesigns:
                          correlation(table["sparsity"], gains, errors))
 
 
-def smallest_effect(
-    *, designs: int, error: float, experiments: int = 400, seed: int = 0
-) -> float:
+def smallest_effect(*, designs: int, error: float, experiments: int = 400, seed: int = 0) -> float:
     """The smallest spread of true gains that the planned test is likely to relate to sparsity."""
     draw = np.random.default_rng(seed)
     x, noise = draw.normal(size=(2, experiments, designs))

@@ -128,9 +128,8 @@ def one_layer(half: str, asked: str = "needles", spared: Sequence[int] = ()) -> 
 
 @declare("sharing-time", unit="times", place=COSTS, otherwise=(
     "With {heads} computing, {model} reads a prompt in {value} of the time {ci} {base}."))
-def sharing_time(
-    costs: pd.DataFrame, model: str, heads: str, base: str, words: str, artifact: str
-) -> Measured:
+def sharing_time(costs: pd.DataFrame, model: str, heads: str, base: str, words: str,
+                 artifact: str) -> Measured:
     """Time of reading as a multiple of that of another variant; shown means that it is less."""
     row = ratios(costs, "prefill_seconds", base).set_index("variant").loc[heads]
     return Measured.row(row, [artifact], verdict=less_than_one(row), base=words)

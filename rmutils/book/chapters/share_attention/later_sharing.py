@@ -65,9 +65,7 @@ def planned(plan: Plan) -> Iterator[tuple[str, LaterConfig]]:
                 prompts=prompts, tokens=tokens, needles=needles, texts=TextsConfig(**p["texts"]))
 
 
-def later_sharing(
-    lm: LanguageModel, config: LaterConfig, journal: Path | None = None
-) -> Tables:
+def later_sharing(lm: LanguageModel, config: LaterConfig, journal: Path | None = None) -> Tables:
     """Measure the plain model and each arm."""
     apart = mean_distances(lm.model, calibration_prompts(lm, config.prompts, config.tokens))
     limits = {arm: in_layers(threshold_for(apart, config.kept, layers), layers, len(apart))

@@ -54,9 +54,8 @@ class LayersConfig(Config):
     """Questions to documents."""
 
 
-def layers(
-    lm: LanguageModel, config: LayersConfig, journal: Path | None = None
-) -> dict[str, pd.DataFrame]:
+def layers(lm: LanguageModel, config: LayersConfig,
+           journal: Path | None = None) -> dict[str, pd.DataFrame]:
     """`rmutils.book.experiments.under_variants` for the plain model and for each layer."""
     count = lm.shape[0]
     settings = config.variant.by_layer(count)
@@ -89,9 +88,8 @@ class LikenessConfig(Config):
     """Most rows and columns of a map that is kept; each cell is the highest weight of its part."""
 
 
-def likeness(
-    lm: LanguageModel, config: LikenessConfig, journal: Path | None = None
-) -> dict[str, pd.DataFrame]:
+def likeness(lm: LanguageModel, config: LikenessConfig,
+             journal: Path | None = None) -> dict[str, pd.DataFrame]:
     """Distances of all heads of a layer, and the maps of one layer."""
     if config.layer >= lm.shape[0]:
         raise UserError(f"there is no layer {config.layer}: {lm.name} has 0 to {lm.shape[0] - 1}.")
@@ -148,9 +146,8 @@ class _Watched:
     gems: Products = field(default_factory=Products)
 
 
-def recall(
-    lm: LanguageModel, config: RecallConfig, journal: Path | None = None
-) -> dict[str, pd.DataFrame]:
+def recall(lm: LanguageModel, config: RecallConfig,
+           journal: Path | None = None) -> dict[str, pd.DataFrame]:
     """Have a model read needles and their right answers, and see what is chosen."""
     kept, rows = Journal(journal, depends_on(lm, config, config.needles)), []
     cases = build_cases(lm, config.needles)
@@ -199,9 +196,8 @@ def _scores(lm: LanguageModel, case: NiahCase) -> tuple[list[list[Tensor]], list
     return scores, products
 
 
-def _watch(
-    module: nn.Module, query: Tensor, key: Tensor, *args, given: _Watched, **kwargs
-) -> tuple[Tensor, None]:
+def _watch(module: nn.Module, query: Tensor, key: Tensor, *args, given: _Watched,
+           **kwargs) -> tuple[Tensor, None]:
     gemfilter(module, query, key, given=given.gems)
     return select_attention(module, query, key, *args, given=given.selection, **kwargs)
 
@@ -222,9 +218,7 @@ class AgreementConfig(Config):
     """Share of the scores that chosen tokens have, as in Figure 4."""
 
 
-def agreement(
-    lm: LanguageModel, config: AgreementConfig, journal: Path | None = None
-) -> Tables:
+def agreement(lm: LanguageModel, config: AgreementConfig, journal: Path | None = None) -> Tables:
     """Score and choose tokens in each layer: do layers agree, and do tokens stay the same?"""
     tables: dict[str, list[pd.DataFrame]] = {}
     for i, prompt in enumerate(calibration_prompts(lm, config.prompts, config.tokens)):
@@ -245,9 +239,8 @@ def agreement(
 
 
 @torch.inference_mode()
-def _token_scores(
-    lm: LanguageModel, prompt: Sequence[int], layer: int
-) -> tuple[np.ndarray, Tensor]:
+def _token_scores(lm: LanguageModel, prompt: Sequence[int],
+                  layer: int) -> tuple[np.ndarray, Tensor]:
     """Scores of tokens by layer, (layers, tokens), and a layer's mean map, (tokens, tokens)."""
     with using(lm.model, "eager"), _values(lm) as values:
         maps = lm.model(torch.tensor([prompt], device=lm.model.device), use_cache=False,

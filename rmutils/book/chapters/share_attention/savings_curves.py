@@ -62,9 +62,8 @@ MEASUREMENTS = {one.stage.name: one for one in (
 """By the name of the stage."""
 
 
-def saved(
-    model: LanguageModel | str, config: Config, *, compute: Compute = "auto"
-) -> tuple[Tables, Artifact]:
+def saved(model: LanguageModel | str, config: Config, *,
+          compute: Compute = "auto") -> tuple[Tables, Artifact]:
     """Take a measurement, or read it if it is stored; a stopped one goes on."""
     one, ref = _measurement(config), ModelRef(model)
     asked = getattr(config, "needles", None) or DetectConfig()
@@ -74,9 +73,8 @@ def saved(
         command=measurement_command(ref.name, config), model=ref.name, label=one.label(config))
 
 
-def look_up(
-    model: LanguageModel | str, config: Config, *, compute: Compute = "auto"
-) -> tuple[Tables, tuple[Artifact, ...], tuple[str, ...]]:
+def look_up(model: LanguageModel | str, config: Config, *,
+            compute: Compute = "auto") -> tuple[Tables, tuple[Artifact, ...], tuple[str, ...]]:
     """`saved`, where what is not stored is no error."""
     try:
         tables, artifact = saved(model, config, compute=compute)
@@ -176,9 +174,8 @@ SHARE, SELECT, BOTH = "share", "select", "both"  # arms besides the plain model
 WANTED = 0.8  # section 5: with both, four fifths of the scores remain
 
 
-def share_and_select(
-    plan: Plan, *, compute: Compute = "never"
-) -> tuple[pd.DataFrame, list[Artifact], list[str]]:
+def share_and_select(plan: Plan, *,
+                     compute: Compute = "never") -> tuple[pd.DataFrame, list[Artifact], list[str]]:
     """Collect the arms of Figure 8 of Taniguchi and others, on needles."""
     p = plan.content
     model, later = next((model, config) for model, config in planned(load_plan("later_sharing"))

@@ -139,10 +139,8 @@ def _pairs(runs: list[RetMaskRun]) -> list[PairedDetection]:
     return [PairedDetection(run.before, run.after, _retrieval_heads(run)) for run in runs]
 
 
-def _change(
-    model: str, group: str, quantity: str, unit: str, strategy: str = RETMASK,
-    cases: Cases = "both",
-) -> Effect:
+def _change(model: str, group: str, quantity: str, unit: str, strategy: str = RETMASK,
+            cases: Cases = "both") -> Effect:
     """A change in the heads that RetMask masks, over cases that are successful both times."""
     runs = trainings(model, strategy)
     pairs = [PairedDetection(run.before, run.after, _retrieval_heads(ours))
@@ -158,10 +156,8 @@ def _change(
                    ) if model in TRAINED else effect
 
 
-def _row(
-    table: pd.DataFrame, quantity: str, unit: str, runs: list[RetMaskRun],
-    group: str | None = None, blind: str = "",
-) -> Effect:
+def _row(table: pd.DataFrame, quantity: str, unit: str, runs: list[RetMaskRun],
+         group: str | None = None, blind: str = "") -> Effect:
     chosen = table[table["quantity"] == quantity]
     row = (chosen if group is None else chosen[chosen["group"] == group]).iloc[0]
     return Effect.of(Interval(*row[["value", "low", "high"]]), unit,

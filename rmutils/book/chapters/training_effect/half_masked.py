@@ -84,18 +84,16 @@ def success_of(scores: HeadScores) -> npt.NDArray[np.bool_]:
     return scores.cases["success"].to_numpy(bool)
 
 
-def mean_in_cases(
-    scores: HeadScores, heads: Collection[Head], cases: npt.NDArray[np.bool_]
-) -> Array:
+def mean_in_cases(scores: HeadScores, heads: Collection[Head],
+                  cases: npt.NDArray[np.bool_]) -> Array:
     """Mean score of some heads in each of some cases, all of which are successful: (cases,)."""
     layers, index = np.array(sorted(heads)).T
     of_heads = scores.runs[cases[success_of(scores)]][:, layers, index]
     return np.asarray(of_heads.mean(1))
 
 
-def rise(
-    before: HeadScores, after: HeadScores, heads: Collection[Head], cases: npt.NDArray[np.bool_]
-) -> Array:
+def rise(before: HeadScores, after: HeadScores, heads: Collection[Head],
+         cases: npt.NDArray[np.bool_]) -> Array:
     """Rise of the mean score of some heads in each of some cases: (cases,)."""
     return mean_in_cases(after, heads, cases) - mean_in_cases(before, heads, cases)
 

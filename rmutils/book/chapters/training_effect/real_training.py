@@ -151,9 +151,8 @@ _COLUMNS = {"needles": ("success", "needle", None), "tasks": ("score", "sample",
 NAMES = {BEFORE: "before training", MATCHED: "other heads masked", RETMASK: "RetMask"}
 
 
-def _case_scores(
-    own: RetMaskRun, control: RetMaskRun, against: str
-) -> tuple[pd.DataFrame, pd.DataFrame]:
+def _case_scores(own: RetMaskRun, control: RetMaskRun,
+                 against: str) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return `needle` and `score` in the cases that both models answer."""
     other = control.after if against == MATCHED else own.before
     solved = success_of(own.after) & success_of(other)
@@ -210,9 +209,8 @@ def masked_heads_beyond(model: str, strategy: str) -> Effect:
                              found.pairs[0][0].before.cases["needle"].nunique())
 
 
-def outcome_by_seed(
-    model: str, outcome: str, strategy: str, base: str
-) -> list[tuple[pd.DataFrame, pd.DataFrame]]:
+def outcome_by_seed(model: str, outcome: str, strategy: str,
+                    base: str) -> list[tuple[pd.DataFrame, pd.DataFrame]]:
     """Tables of both models, a pair for each seed."""
     found = trained(model).outcomes
     keys = [[(outcome, _arm(arm), 0 if arm == BEFORE else seed) for arm in (strategy, base)]
@@ -229,10 +227,8 @@ def _arm(strategy: str) -> str:
     return strategy
 
 
-def effect_over_seeds(
-    found: Interval, unit: str, training: RealTraining, clusters: int, over: str = "",
-    blind: str = "",
-) -> Effect:
+def effect_over_seeds(found: Interval, unit: str, training: RealTraining, clusters: int,
+                      over: str = "", blind: str = "") -> Effect:
     """Say over what it is: two seeds do not tell how much training runs differ."""
     cases = "needles" if unit == "score" else "questions"
     return Effect.of(found, unit, training.artifacts, clusters,

@@ -111,9 +111,8 @@ def planned(plan: Plan, how: Ablation = "zero") -> dict[str, WhichHeadsConfig]:
     return found
 
 
-def which_heads(
-    lm: LanguageModel, config: WhichHeadsConfig, *, journal: Path | None = None
-) -> WhichHeads:
+def which_heads(lm: LanguageModel, config: WhichHeadsConfig, *,
+                journal: Path | None = None) -> WhichHeads:
     """Score all heads in several ways, then ask the model under every masking."""
     kept = Journal(journal, depends_on(lm, config, config.detect, config.asked))
     means = {kind: detect_stored(lm, config.detect.changed({"score": SCORE[kind]}))[0].mean
@@ -166,9 +165,8 @@ def ranked(mean: np.ndarray) -> list[Head]:
     return [divmod(int(i), mean.shape[1]) for i in order]
 
 
-def watch_answer(
-    lm: LanguageModel, config: DetectConfig, means: Mapping[str, np.ndarray], top: int = 5
-) -> pd.DataFrame:
+def watch_answer(lm: LanguageModel, config: DetectConfig, means: Mapping[str, np.ndarray],
+                 top: int = 5) -> pd.DataFrame:
     """Watch one answer token by token: the table `answer` of `WhichHeads`."""
     kind = SCORES[WRITE](lm, config.changed({"score": WRITE}))
     answered = kind.answers(build_cases(lm, config.changed({"needles": 4})), None)
@@ -190,9 +188,8 @@ def watch_answer(
                                        "attention", "adds"])
 
 
-def which_heads_stored(
-    model: str, config: WhichHeadsConfig, *, compute: Compute = "auto"
-) -> tuple[WhichHeads, Artifact]:
+def which_heads_stored(model: str, config: WhichHeadsConfig, *,
+                       compute: Compute = "auto") -> tuple[WhichHeads, Artifact]:
     """`which_heads` of a model by its name, but a stored result is read instead."""
     ref = ModelRef(model)
     inputs = inputs_of(ref.identity, config.detect, ref.corpus) | contributions_version(

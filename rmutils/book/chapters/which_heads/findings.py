@@ -46,9 +46,8 @@ def costs(result: WhichHeads) -> pd.DataFrame:
     return table.assign(p_holm=table.groupby(["outcome", "count"])["p"].transform(holm))
 
 
-def _lost(
-    result: WhichHeads, outcome: str, part: pd.DataFrame
-) -> tuple[pd.Series, dict[str, np.ndarray]]:
+def _lost(result: WhichHeads, outcome: str,
+          part: pd.DataFrame) -> tuple[pd.Series, dict[str, np.ndarray]]:
     """What the whole model has of an outcome, and what it loses: by policy, (samples, draws)."""
     whole = result.outcomes.query("policy == @WHOLE and outcome == @outcome").set_index(
         "sample")["value"]

@@ -117,10 +117,8 @@ def title(notebook: NotebookNode) -> str:
     return found[1].strip() if found else "Without a title"
 
 
-def table(
-    head: Sequence[str], rows: Iterable[Sequence[object]], sides: str = "",
-    options: Mapping[str, str] | None = None,
-) -> list[str]:
+def table(head: Sequence[str], rows: Iterable[Sequence[object]], sides: str = "",
+          options: Mapping[str, str] | None = None) -> list[str]:
     """Lines of a Markdown table; with options, those of MyST's directive."""
     lines = [f"| {' | '.join(head)} |", sides or "|:--|" + "--:|" * (len(head) - 1),
              *(f"| {' | '.join(map(str, row))} |" for row in rows)]

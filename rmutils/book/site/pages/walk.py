@@ -73,9 +73,8 @@ def picture(case: dict[str, Any], width: int = WIDTH) -> str:
             f"<style>{_style(seconds)}{''.join(rules)}}}</style>{''.join(parts)}</svg>")
 
 
-def _excerpt(
-    prompt: Sequence[str], inserted: Sequence[int], looks: Sequence[int], around: int
-) -> list[int]:
+def _excerpt(prompt: Sequence[str], inserted: Sequence[int], looks: Sequence[int],
+             around: int) -> list[int]:
     """The positions that are shown; -1 stands for a gap."""
     near = {j for middle in {*looks, *range(*inserted)} - {0}
             for j in range(middle - around, middle + around + 1) if 0 < j < len(prompt)}
@@ -88,9 +87,8 @@ def _excerpt(
     return chosen
 
 
-def _lines(
-    which: Sequence[int], texts: Sequence[str], first: float, wide: int
-) -> dict[int, Placed]:
+def _lines(which: Sequence[int], texts: Sequence[str], first: float,
+           wide: int) -> dict[int, Placed]:
     """Set tokens in lines; words stay whole."""
     placed: dict[int, Placed] = {}
     left, line = 0.0, first
