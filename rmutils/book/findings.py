@@ -174,6 +174,13 @@ def finding(name: str, *of: Any) -> Finding:
     return found
 
 
+def named_finding(name: str, *of: Any) -> Finding:
+    """Return a finding as files name it: `-name` is turned, and a list is a tuple."""
+    found = finding(name.removeprefix("-"), *(tuple(one) if isinstance(one, list) else one
+                                              for one in of))
+    return -found if name.startswith("-") else found
+
+
 def _measured(name: str, declared: Declared, of: tuple[Any, ...]) -> Finding:
     try:
         one = declared.measure(*of)

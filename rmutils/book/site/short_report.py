@@ -6,7 +6,6 @@ from collections.abc import Callable
 from html import escape
 from io import BytesIO, StringIO
 from string import Formatter
-from typing import Any
 
 import typer
 import yaml
@@ -23,7 +22,7 @@ from rmutils.book.chapters.main_tables import findings as pooled_leads
 from rmutils.book.chapters.masking_sweep import findings as masking_sweep
 from rmutils.book.chapters.redirect_heads import findings as redirect_heads
 from rmutils.book.chapters.training_effect import findings as training_effect
-from rmutils.book.findings import OWN_RUN, SHOWN, UNDECIDED, Finding, Verdict, finding, say
+from rmutils.book.findings import OWN_RUN, SHOWN, UNDECIDED, Finding, Verdict, named_finding, say
 from rmutils.book.site.pages import CITATION
 from rmutils.book.site.pdf import browsing, print_html
 from rmutils.book.site.steps import STATE
@@ -48,16 +47,11 @@ def written(source: str) -> str:
     """Return the text with its findings, as Markdown with the title on top."""
     _, head, body = source.split("---\n", 2)
     about = yaml.safe_load(head)
-    known = {name: _finding(*asked) for name, asked in about["findings"].items()}
+    known = {name: named_finding(*asked) for name, asked in about["findings"].items()}
     expected: dict[str, Verdict] = {
         name: UNDECIDED if name in about["undecided"] else SHOWN for name in known}
     told = [_told(paragraph, known, expected) for paragraph in body.strip().split("\n\n")]
     return "\n\n".join([f"# {about['title']}", *(re.sub("^#", "##", one) for one in told)])
-
-
-def _finding(name: str, *of: Any) -> Finding:
-    found = finding(name.removeprefix("-"), *of)
-    return -found if name.startswith("-") else found
 
 
 def _told(paragraph: str, known: dict[str, Finding], expected: dict[str, Verdict]) -> str:
