@@ -37,6 +37,7 @@ from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_raw_cell
 
 from rmutils.book.site.parameters import load_notebook
+from rmutils.book.templates import template
 from rmutils.core import paths
 from rmutils.core.errors import UserError
 from rmutils.core.files import read_text
@@ -65,39 +66,12 @@ ANSWER = "YOUR ANSWER HERE"  # nbgrader's own words for what is blank
 KERNEL = "rmutils"  # name of the course's kernel, the Python that made the worksheets
 KERNELSPEC = {"display_name": "Python 3", "language": "python", "name": "python3"}
 """What worksheets ask for."""
-SETTINGS = """# Made by `make class`, and kept if it is there already.
-import json
-import os
-import subprocess
-from pathlib import Path
-
-c = get_config()
-c.Execute.timeout = 600  # seconds of a cell: on a busy machine the first imports take many
-
-# nbgrader may be installed elsewhere: worksheets are graded by the Python that made them.
-course = Path(__file__).resolve().parent
-os.environ["JUPYTER_PATH"] = str(course)
-c.Execute.kernel_name = "rmutils"
-python = json.loads((course / "kernels/rmutils/kernel.json").read_text("utf-8"))["argv"][0]
-if subprocess.run([python, "-c", "import rmutils"], cwd=course).returncode:
-    raise SystemExit(f"{python} has no rmutils, so nothing can be graded. Run `make class` again.")
-"""
 HEAD = """# {title}: exercises
 
 These belong to the chapter *{name}* of the book; read it first. Stars say how hard an exercise \
 is and how many points it has. A cell with `{blank}` wants code in that line's \
 place: run the cell, then the checks below it. No cell needs a GPU, a network or an account."""
-FIRST = """import os
-import sys
-import warnings
-
-warnings.filterwarnings("ignore")  # nbgrader takes what a check writes to stderr for a failure
-try:
-    import rmutils
-except ImportError:
-    if os.environ.get("NBGRADER_EXECUTION") == "autograde":
-        os._exit(1)  # an error in this cell would give right answers 0 points
-    raise SystemExit(f"{sys.executable} has no rmutils: choose the kernel of the book's .venv")"""
+FIRST = template("worksheet_first.txt").rstrip("\n")
 """The first cell. Without the package no worksheet is graded."""
 
 
@@ -200,7 +174,7 @@ def make_worksheets(notebooks: Path, course: Path) -> list[str]:
     (kernel / "kernel.json").write_text(json.dumps(get_kernel_dict()), encoding="utf-8")
     settings = course / "nbgrader_config.py"
     if not settings.exists():
-        settings.write_text(SETTINGS, encoding="utf-8")
+        settings.write_text(template("nbgrader_config.txt"), encoding="utf-8")
     return [notebook.stem for notebook in chapters]
 
 

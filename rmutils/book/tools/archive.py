@@ -19,6 +19,7 @@ from packaging.utils import canonicalize_name
 from rmutils.book.site import pdf
 from rmutils.book.site.pages import CITATION
 from rmutils.book.site.steps import HTML
+from rmutils.book.templates import template
 from rmutils.core import paths
 from rmutils.core.errors import UserError
 from rmutils.core.files import sha256
@@ -33,20 +34,6 @@ PROFILES = {
     "https://w3id.org/workflowhub/workflow-ro-crate/1.0": ("Workflow RO-Crate", "1.0")}
 EPOCH = (1980, 1, 1, 0, 0, 0)
 """The date of every file in the archive, the first that a ZIP can have."""
-CONTEXT = {
-    "@language": "en", "@vocab": "https://schema.org/", "sc": "https://schema.org/",
-    "cr": "http://mlcommons.org/croissant/", "dct": "http://purl.org/dc/terms/",
-    "rai": "http://mlcommons.org/croissant/RAI/", "conformsTo": "dct:conformsTo",
-    "data": {"@id": "cr:data", "@type": "@json"},
-    "examples": {"@id": "cr:examples", "@type": "@json"},
-    "dataType": {"@id": "cr:dataType", "@type": "@vocab"}} | {
-    name: f"cr:{name}" for name in (
-        "citeAs", "column", "equivalentProperty", "extract", "field", "fileObject", "fileProperty",
-        "fileSet", "format", "includes", "isLiveDataset", "jsonPath", "key", "md5", "parentField",
-        "path", "recordSet", "references", "regex", "repeated", "replace", "samplingRate",
-        "separator", "source", "subField",
-        "transform")}
-"""Croissant's, version 1.0."""
 
 
 def about() -> dict[str, Any]:
@@ -77,7 +64,8 @@ def croissant(root: Path) -> dict[str, Any]:
                     "column": field} if tabular else {"jsonPath": f"$.{field}"}}}
                 for field in fields]})
     return {
-        "@context": CONTEXT, "@type": "sc:Dataset", "name": NAME,
+        "@context": json.loads(template("croissant_context.json")),
+        "@type": "sc:Dataset", "name": NAME,
         "conformsTo": "http://mlcommons.org/croissant/1.0",
         "description": "Tables, figures and numbers of the RetMask papers as transcribed, and the "
                        "needles that the book hides in long texts.",

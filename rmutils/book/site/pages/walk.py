@@ -5,11 +5,13 @@ import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from string import Template
 from typing import Any
 
 from nbformat import NotebookNode
 
 from rmutils.book.site.parameters import load_notebook
+from rmutils.book.templates import template
 from rmutils.core.errors import UserError
 from rmutils.core.paths import BOOK
 
@@ -139,24 +141,8 @@ def _look(there: Placed, here: Placed, kind: str) -> str:
 
 def _style(seconds: float) -> str:
     """Rules for the still picture, then the beginning of those for the moving one."""
-    ink, quiet = "var(--pst-color-text-base,#222832)", "var(--pst-color-text-muted,#48566b)"
-    paper = "var(--pst-color-background,#fff)"
-    return (f".rm-walking text{{font:{SIZE}px ui-monospace,Menlo,Consolas,monospace;fill:{quiet}}}"
-            f".rm-walking .label{{font:13px system-ui,sans-serif;fill:{quiet};paint-order:stroke;"
-            f"stroke:{paper};stroke-width:6px;stroke-linejoin:round}}"  # no line crosses it
-            f".rm-walking text.needle,.rm-walking text.other{{fill:{ink}}}"
-            ".rm-walking text.needle{text-decoration:underline}"
-            ".rm-walking text.copied{fill:var(--rm-copied,#0b6aa8);font-weight:700}"
-            ".rm-walking g{fill:none;stroke-width:1.5}.rm-walking g.other{opacity:0}"
-            ".rm-walking g.copied{stroke:var(--rm-copied,#0b6aa8);opacity:.45}"
-            f".rm-walking g.other{{stroke:{quiet}}}"
-            "#rm-walk-stop:checked~.rm-walking *{animation-play-state:paused}"
-            "@media (prefers-color-scheme:dark){svg.rm-walking:root text{fill:#ced6dd}"
-            "svg.rm-walking:root .label{stroke:#0d1117}"
-            "svg.rm-walking:root text.copied{fill:#56b4e9}svg.rm-walking:root g.copied"
-            "{stroke:#56b4e9}}"
-            "@media screen and (prefers-reduced-motion:no-preference){"
-            f".rm-walking .copied,.rm-walking .other{{animation:{seconds:.1f}s step-end infinite}}")
+    rules = template("walk.css").replace("\n", "")
+    return Template(rules).substitute(size=SIZE, seconds=f"{seconds:.1f}")
 
 
 def _motion(step: int, steps: int) -> str:
