@@ -168,9 +168,8 @@ def compare_needles(needles: pd.DataFrame, pairs=COMPARED) -> pd.DataFrame:
     rows = []
     for arm, base in pairs:
         for model, part in needles.groupby("model", sort=False):
-            wide = [part[part["arm"] == one].pivot(
-                index=["question", "place"], columns="seed", values="correct")
-                for one in (arm, base)]
+            wide = [part[part["arm"] == one].pivot(index=["question", "place"], columns="seed",
+                                                   values="correct") for one in (arm, base)]
             if wide[0].empty or wide[1].empty:
                 continue
             if {arm, base} == {BOTH, RETMASK}:

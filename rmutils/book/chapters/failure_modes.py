@@ -285,8 +285,7 @@ def _effect(modes: FailureModes, kind: str, more: str, less: str,
                         f"{MASKS[less]}.")
     prompts = modes.table.loc[modes.table["kind"] == kind, "prompt"].nunique()
     return Effect.of(Interval(*rows.loc[(kind, more, less), ["value", "low", "high"]]),
-                     "share of prompts", artifacts, prompts,
-                     blind=failure_blind_spot(modes, kind))
+                     "share of prompts", artifacts, prompts, blind=failure_blind_spot(modes, kind))
 
 
 @declare("prompts-failed", unit="points", place=STORED, otherwise=(

@@ -60,8 +60,7 @@ def means_by_strategy(samples: pd.DataFrame) -> pd.DataFrame:
     rows = []
     for (strategy, task), part in samples.groupby(["strategy", "task"], sort=False):
         scores = part.pivot(index="sample", columns="seed", values="score").dropna().to_numpy()
-        rows.append((strategy, task, scores.shape[1],
-                     *interval(scores, seeds=True, bounds=POINTS)))
+        rows.append((strategy, task, scores.shape[1], *interval(scores, seeds=True, bounds=POINTS)))
     return pd.DataFrame(rows, columns=["strategy", "task", "seeds", "value", "low", "high"])
 
 
@@ -316,8 +315,7 @@ def smallest_change(model: str) -> Measured:
 def short_instructions(model: str, kind: str) -> pd.DataFrame:
     """Compare a teaching model's short instructions before and after, copied or by heart."""
     rows = abilities(model).samples
-    rows = rows[(rows["task"] == "short instructions")
-                & rows["strategy"].isin([BEFORE, *MAIN])]
+    rows = rows[(rows["task"] == "short instructions") & rows["strategy"].isin([BEFORE, *MAIN])]
     rows = rows[rows["kind"].isin(ON_TOPIC) == (kind == HEART)]
     if rows.empty:
         raise NotStored(f"{model} is not asked short instructions.")

@@ -93,9 +93,8 @@ def memory_needles(lm: LanguageModel, config: MemoryConfig, *,
                    journal: Path | None = None) -> pd.DataFrame:
     """Ask for needles under every condition; a stopped run goes on case by case."""
     key_heads = lm.model.config.num_key_value_heads
-    rankings = {name: ranking(
-        detect_stored(lm, config.detect.changed({"score": name}))[0], key_heads)
-        for name in config.scores}
+    rankings = {name: ranking(detect_stored(lm, config.detect.changed({"score": name}))[0],
+                              key_heads) for name in config.scores}
     cases = build_cases(lm, _asked(config, lm.corpus))
     kept, trunk, parts = Journal(journal, [lm.state, config.identity(), rankings, [
         case.input_ids for case in cases]]), Trunk(lm.model, []), []

@@ -127,7 +127,6 @@ def chapters() -> pd.DataFrame:
         run = nbformat.read(path, as_version=4).metadata.get("rmutils", {})
         if path.stem != "provenance" and "seconds" in run:
             changed = [f"{key} = {run['parameters'][key]}" for key in run["changed"]]
-            rows.append({"chapter": path.stem, "seconds": run["seconds"],
-                         "started": run["started"],
+            rows.append({"chapter": path.stem, "seconds": run["seconds"], "started": run["started"],
                          "changed parameters": ", ".join(changed) or "none"})
     return pd.DataFrame(rows, columns=["chapter", "seconds", "started", "changed parameters"])

@@ -1,5 +1,6 @@
 """What a filter layer chooses, what hiding the rest costs, and what a step costs on a GPU."""
 
+from dataclasses import replace
 from functools import cache
 
 import pandas as pd
@@ -14,9 +15,9 @@ from rmutils.book.chapters.share_attention.layer_choice import (
 )
 from rmutils.book.chapters.share_attention.savings_curves import (
     BOTH,
-    look_up,
     ratios,
     remaining,
+    saved,
     share_and_select,
 )
 from rmutils.book.experiments.run_costs import roofline
@@ -25,7 +26,7 @@ from rmutils.book.findings import AGAINST, NONE, SHOWN, UNDECIDED, Measured, dec
 from rmutils.core.config import run_notebook
 from rmutils.core.errors import require
 from rmutils.core.experiment import load_plan
-from rmutils.core.results import Tables
+from rmutils.core.results import Artifact, Tables
 from rmutils.stats import DIFFERENCE, contrast
 
 RECALL, QUALITY, AGREE = "fig-select-recall", "select-answers", "fig-select-agree"
@@ -37,9 +38,8 @@ LARGE, FILTER = "smollm2-135m", 14  # the real model, and its filter layer
 @cache
 def _recall() -> tuple[pd.DataFrame, str]:
     model, layer, config = planned_recall(load_plan("select_recall"))
-    tables, artifacts, missing = look_up(model, config, compute="never")
-    require(missing)
-    return tables["recall"].query("layer == @layer"), artifacts[0].name
+    tables, artifact = saved(model, config, compute="never")
+    return tables["recall"].query("layer == @layer"), artifact.name
 
 
 @declare("needle-chosen", unit="percent", place=RECALL, otherwise=(
@@ -63,7 +63,7 @@ def steps_beyond_prompt(p: float = MOST) -> Measured:
              for at, part in table[table["p"] <= MOST].groupby("p")}
     verdict = (SHOWN if all(one.low > 0 for one in found.values()) else
                AGAINST if all(one.high < 0 for one in found.values()) else UNDECIDED)
-    return Measured(scaled(found[p].interval), [name], found[p].clusters, verdict=verdict)
+    return replace(Measured.contrast(found[p], [name]), verdict=verdict)
 
 
 @declare("live-needle-chosen", unit="percent", place="fig-select-layers", otherwise=(
@@ -83,8 +83,8 @@ def live_needle_chosen(recall: pd.DataFrame, model: str, layer: int, p: float,
 def needles_lost_selecting(model: str) -> Measured:
     """Needles that a teaching model loses behind its filter, as chapter 15 measured them."""
     found = needles_under(Select(filter_layer=1, p=0.99))
-    if model not in found:
-        require([run_notebook("15_retrieval_heads_under_change", {"compute_stored": "auto"})])
+    require([] if model in found else [
+        run_notebook("15_retrieval_heads_under_change", {"compute_stored": "auto"})])
     table, artifact = found[model]
     row = changes(table, "correct").set_index("variant").loc[CHANGED]
     return Measured(scaled(row[["effect", "high", "low"]], -100), [artifact], int(row["clusters"]),
@@ -93,9 +93,8 @@ def needles_lost_selecting(model: str) -> Measured:
 
 @cache
 def _agreement() -> tuple[Tables, str]:
-    tables, artifacts, missing = look_up(LARGE, AgreementConfig(layer=FILTER), compute="never")
-    require(missing)
-    return tables, artifacts[0].name
+    tables, artifact = saved(LARGE, AgreementConfig(layer=FILTER), compute="never")
+    return tables, artifact.name
 
 
 @declare("later-layers-agree", unit="correlation", place=AGREE, otherwise=(
@@ -136,10 +135,10 @@ def gpu_step(tokens: int, kept: float) -> Measured:
 
 
 @cache
-def _together() -> tuple[pd.DataFrame, list[str]]:
+def _together() -> tuple[pd.DataFrame, list[Artifact]]:
     needles, artifacts, missing = share_and_select(load_plan("share_and_select"))
     require(missing)
-    return needles, [one.name for one in artifacts]
+    return needles, artifacts
 
 
 @declare("both-beyond-four-fifths", unit="points", place=WITH_SHARE, otherwise=(

@@ -218,9 +218,8 @@ def sample_times(found: Benchmark) -> pd.DataFrame:
         for way in (REFERENCE, SAME_PRODUCTS, READING, ALL_SCORES)])
 
 
-GRID, LONGEST, SAMPLE, STEPS = (
-    "the paper's 600 prompts", "one of the longest prompts", "short prompts, processor time",
-    "other steps of RetMask")
+GRID, LONGEST, SAMPLE, STEPS = ("the paper's 600 prompts", "one of the longest prompts",
+                                "short prompts, processor time", "other steps of RetMask")
 """What is timed."""
 
 

@@ -103,14 +103,12 @@ def overview(shape: tuple[int, int], heads: Collection[Head], prompt: str, chose
 
 def _box(axes: Axes, left: float, top: float, width: float, text: str, colour: str,
          title: str) -> None:
-    lines = textwrap.wrap(text.replace("$", r"\$") if "$y" not in text else text,
-                          int(width * 12.5))
+    lines = textwrap.wrap(text.replace("$", r"\$") if "$y" not in text else text, int(width * 12.5))
     lines = [*lines[:4], *(["…"] if len(lines) > 4 else [])]
     height = 0.26 + 0.17 * max(2, len(lines))
     axes.add_patch(_rectangle(left, top, width, height, colour))
     axes.text(left, top - 0.08, title, fontsize=9.5, color=colour, weight="bold")
-    axes.text(left + 0.08, top + height / 2, "\n".join(lines), fontsize=9, va="center",
-              color=INK)
+    axes.text(left + 0.08, top + height / 2, "\n".join(lines), fontsize=9, va="center", color=INK)
 
 
 def _rectangle(left: float, top: float, width: float, height: float, colour: str,

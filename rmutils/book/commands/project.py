@@ -157,8 +157,7 @@ def _paper(changes: dict[str, str], accelerator: str, assume: list[str], jobs: b
     from rmutils.book.jobs.studies import PaperConfig
     from rmutils.book.jobs.study_costs import estimate_paper
 
-    assumed = Assumptions().changed(dict(
-        word.partition("=")[::2] for word in assume))
+    assumed = Assumptions().changed(dict(word.partition("=")[::2] for word in assume))
     found = estimate_paper(PaperConfig().changed(changes), accelerator, assumed)
     beside = found.beside_paper()
     if as_json:

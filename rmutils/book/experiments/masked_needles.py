@@ -125,11 +125,12 @@ def maskings_of(scores: Mapping[str, HeadScores], config: MaskedNeedlesConfig) -
             rows += [(name, ANYWHERE, count, draw, copy.select_random(
                 count, exclude=spared, seed=config.seed + draw), 0)
                 for draw in range(config.anywhere)]
-    return pd.DataFrame([(*row[:4], _names(row[4]), row[5]) for row in rows],
+    return pd.DataFrame([(*row[:4], names_of(row[4]), row[5]) for row in rows],
                         columns=[*KEY, "heads", "displaced"])
 
 
-def _names(heads: Iterable[Head]) -> str:
+def names_of(heads: Iterable[Head]) -> str:
+    """Name heads, as `16-0 16-2`."""
     return " ".join(f"{layer}-{head}" for layer, head in sorted(heads))
 
 
@@ -210,9 +211,8 @@ def _rows(case: NiahCase, maskings: pd.DataFrame, said: Mapping[str, str]) -> pd
     recall = {text: answer_recall(case.needle.real_needle, text) for text in said.values()}
     responses = maskings["heads"].map(said)
     found = responses.map(recall)
-    return maskings[KEY].assign(
-        length=case.length, depth=case.depth, needle=case.needle_index,
-        success=found > SUCCESS_ROUGE, recall=found, response=responses)
+    return maskings[KEY].assign(length=case.length, depth=case.depth, needle=case.needle_index,
+                                success=found > SUCCESS_ROUGE, recall=found, response=responses)
 
 
 def masked_needles_stored(model: str, config: MaskedNeedlesConfig, plan: Plan, *, label: str,
@@ -229,8 +229,7 @@ def masked_needles_stored(model: str, config: MaskedNeedlesConfig, plan: Plan, *
     def make(folder: Path) -> dict[str, Any]:
         found = masked_needles(ref.load(), config, journal=folder / JOURNAL)
         write_tables(found, folder)
-        return {"plan": plan.digest, "maskings": len(found.maskings),
-                "answers": len(found.answers)}
+        return {"plan": plan.digest, "maskings": len(found.maskings), "answers": len(found.answers)}
 
     artifact = MASKED_NEEDLES.obtain_folder(
         config, inputs, make, compute=compute, model=model, label=label, command=command)

@@ -74,8 +74,7 @@ def shares_found(answers: pd.DataFrame) -> pd.DataFrame:
 
 def _by_needle(part: pd.DataFrame) -> np.ndarray:
     """Whether each needle is found, (needles, draws)."""
-    return part.pivot(index="needle", columns="draw", values="success").sort_index().to_numpy(
-        float)
+    return part.pivot(index="needle", columns="draw", values="success").sort_index().to_numpy(float)
 
 
 def compare_controls(answers: pd.DataFrame, control: str = MATCHED) -> pd.DataFrame:

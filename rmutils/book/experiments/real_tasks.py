@@ -72,9 +72,8 @@ def measured(model: str, compute: Compute = "never") -> tuple[str, ...]:
 def tasks(model: str, state: str = WHOLE, compute: Compute = "never", *,
           trained: str | None = None) -> tuple[pd.DataFrame, Artifact]:
     """Return the scores of a model in a state, or after a training, on the measured data sets."""
-    config = EvaluateConfig(
-        datasets=measured(model, compute), lengths=(LENGTH,), samples=QUESTIONS, per_text=1,
-        masked=heads_without(model, state, compute))
+    config = EvaluateConfig(datasets=measured(model, compute), lengths=(LENGTH,), samples=QUESTIONS,
+                            per_text=1, masked=heads_without(model, state, compute))
     table, artifact = evaluate_stored(trained or model, config, compute=compute)
     return by_question(table), artifact
 

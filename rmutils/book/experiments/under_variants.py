@@ -112,8 +112,7 @@ def _reading(model: AttachedModel, config: TextsConfig, kept: Journal,
     for i, text in enumerate(texts):
         if (key := f"texts {i}") not in kept:
             logits, share = model.next_logits(text, known)
-            kept[key] = cross_entropy(
-                logits, torch.tensor(text[known:])).item(), share
+            kept[key] = cross_entropy(logits, torch.tensor(text[known:])).item(), share
             advance(1)
         nats, share = kept[key]
         rows.append({"question": i, "nats": nats, "kept": share})

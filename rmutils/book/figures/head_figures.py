@@ -207,8 +207,7 @@ def stability(tables: Mapping[str, pd.DataFrame]) -> Figure:
         for axes, measure in zip(panels, ("overlap", "spearman"), strict=True):
             axes.fill_between(frame["count"], frame[f"{measure}_low"], frame[f"{measure}_high"],
                               color=colour, alpha=0.18, lw=0)
-            axes.plot(frame["count"], frame[measure], color=colour, marker="o", ms=3,
-                      label=label)
+            axes.plot(frame["count"], frame[measure], color=colour, marker="o", ms=3, label=label)
     for axes, name in zip(panels, ("overlap of the top heads", "rank correlation"), strict=True):
         axes.set(xscale="log", xlabel="needles or runs used", ylabel=name, ylim=(0, 1.03))
     panels[0].legend(fontsize=9, loc="lower right")

@@ -131,7 +131,9 @@ def drawn_data(figure: Figure) -> pd.DataFrame:
     rows = [{"panel": axes.get_title() or str(i), "horizontal": axes.get_xlabel(),
              "vertical": axes.get_ylabel(), "number": number, **row}
             for i, axes in enumerate(panels, 1)
-            for number, artist in enumerate(_of(axes), 1) for row in _rows(axes, artist)]
+            for number, artist in enumerate([  # without its own parts: spines, ticks, legend
+                *axes.lines, *axes.collections, *axes.patches, *axes.images, *axes.texts], 1)
+            for row in _rows(axes, artist)]
     frame = pd.DataFrame(rows, columns=COLUMNS)
     return frame.dropna(axis="columns", how="all")
 
@@ -140,11 +142,6 @@ def carried(figure: Figure) -> tuple[dict, dict]:
     """The output of a figure in a notebook, besides the picture: its data as CSV."""
     data = drawn_data(figure)
     return {}, {} if data.empty else {"rmutils": {"csv": to_csv(data)}}
-
-
-def _of(axes: Axes) -> list[Artist]:
-    """The artists that hold data; the axes' own parts (spines, ticks, legend) are not there."""
-    return [*axes.lines, *axes.collections, *axes.patches, *axes.images, *axes.texts]
 
 
 def _rows(axes: Axes, artist: Artist) -> Iterator[dict]:

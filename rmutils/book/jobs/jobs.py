@@ -155,7 +155,7 @@ def settle(jobs: Plan, folder: Path) -> None:
         path = record_of(folder, name)
         if path.exists():
             told = _read(path)
-            if LEFT_OUT in told or not all(map(_stored, told.get("artifacts", ()))):
+            if LEFT_OUT in told or not all(map(find, told.get("artifacts", ()))):
                 path.unlink()
     done = {name for name in jobs if record_of(folder, name).exists()}
     here = _Here()
@@ -226,10 +226,6 @@ def _read(path: Path) -> Record:
     return json.loads(path.read_text(encoding="utf-8"))
 
 
-def _stored(artifact: str) -> bool:
-    return find(artifact) is not None
-
-
 def _write(folder: Path, name: str, told: Record, *, old: bool = False) -> None:
     """Whole or not at all. An old one never makes Snakemake run what comes after it."""
     path = record_of(folder, name)
@@ -256,8 +252,7 @@ def run_study(profile: str, *, root: Path = paths.ROOT, on: str = "local", book:
         if where == LOCAL:
             options += ["--resources", f"mem_mb={psutil.virtual_memory().total // 2**20}",
                         "accelerated=1"]
-        run_graph(root, lock, {"profile": profile, "plan": str(planned)}, *options,
-                  where=where)
+        run_graph(root, lock, {"profile": profile, "plan": str(planned)}, *options, where=where)
     made = HTML / "index.html" if book else RESULTS_FILE
     print(f"The study {profile} is complete, after {clock(started)}: {root / made}")
 

@@ -199,9 +199,8 @@ def _memory(costs: Costs, values: Mapping[str, Any]) -> int:
         return max((parameters(name) or 0 for name in models_of(costs, values)), default=0.0)
 
     size = largest(values)
-    memory, nearest = min(
-        ((run.memory, largest(costs.own | run.given)) for run in costs.measured),
-        key=lambda found: (abs(found[1] - size), -found[0]))
+    memory, nearest = min(((run.memory, largest(costs.own | run.given)) for run in costs.measured),
+                          key=lambda found: (abs(found[1] - size), -found[0]))
     return round(memory + PEAK * (size - nearest))
 
 

@@ -84,11 +84,9 @@ def embedded() -> Study:
     return Study(runs, asked, tuple(designs()))
 
 
-def _paper(changes: Mapping[str, str]) -> Study:
-    return paper(PaperConfig().changed(changes))
-
-
-STUDIES: dict[str, Callable[..., Study]] = {"smoke": smoke, "embedded": embedded, "paper": _paper}
+STUDIES: dict[str, Callable[..., Study]] = {
+    "smoke": smoke, "embedded": embedded,
+    "paper": lambda changes: paper(PaperConfig().changed(changes))}
 """By the name of the profile, in which the notebooks run, too."""
 CHANGEABLE = ("paper",)  # those of them that have parameters
 
@@ -105,9 +103,8 @@ def study_of(profile: str, changes: Mapping[str, str] | None = None) -> Study:
     return STUDIES[profile]()
 
 
-GRID = DetectConfig(
-    definition="wu", lengths=tuple(round(5000 * i / 19) for i in range(20)),
-    depths=tuple(round(i / 9, 2) for i in range(10)))
+GRID = DetectConfig(definition="wu", lengths=tuple(round(5000 * i / 19) for i in range(20)),
+                    depths=tuple(round(i / 9, 2) for i in range(10)))
 """Section 4.1: "20 different context lengths uniformly distributed between 0 and 5K, with the
 needle inserted at 10 depth positions for each length", by "the script provided by Wu et al."."""
 SEED = 42  # the paper is silent; 42 in the authors' scripts

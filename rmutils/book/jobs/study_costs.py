@@ -59,10 +59,6 @@ def price(jobs: Plan, pricing: Pricing) -> dict[str, Cost]:
     return {name: PRICES[job.stage](job, pricing) for name, job in jobs.items()}
 
 
-def _fetch(job: Job, pricing: Pricing) -> Cost:
-    return step_costs.fetching(pricing.shape(job.model))
-
-
 def _detect(job: Job, pricing: Pricing) -> Cost:
     config = job.run.detect
     lengths = [n for n in config.lengths for _ in config.depths for _ in range(NEEDLES)]
@@ -144,7 +140,8 @@ def samples(name: str) -> int:
     return SETTINGS[data.category].samples * each
 
 
-PRICES = {"fetch": _fetch, "detect": _detect, "mask": lambda *_: Cost(), "generate": _generate,
+PRICES = {"fetch": lambda job, pricing: step_costs.fetching(pricing.shape(job.model)),
+          "detect": _detect, "mask": lambda *_: Cost(), "generate": _generate,
           "pairs": _pairs, "train": _train, "evaluate": _evaluate}
 
 

@@ -153,8 +153,7 @@ def _parts(body: str) -> tuple[str, str, str]:
         return body, "", ""
     first = _CHECKS.search(block[1])
     cut = first.start() if first else len(block[1])
-    return (_CODE.sub("", body, count=1).strip(), block[1][:cut].rstrip(),
-            block[1][cut:].rstrip())
+    return (_CODE.sub("", body, count=1).strip(), block[1][:cut].rstrip(), block[1][cut:].rstrip())
 
 
 def make_worksheets(notebooks: Path, course: Path) -> list[str]:
@@ -286,9 +285,8 @@ def _cells(exercise: Exercise, *, blank: bool) -> list[NotebookNode]:
 
 def _cell(kind: str, source: str, name: str, *, solution: bool = False, grade: bool = False,
           locked: bool = False, points: int | None = None) -> NotebookNode:
-    known: dict[str, Any] = {
-        "schema_version": SCHEMA, "grade_id": name, "cell_type": kind, "task": False,
-        "solution": solution, "grade": grade, "locked": locked}
+    known: dict[str, Any] = {"schema_version": SCHEMA, "grade_id": name, "cell_type": kind,
+                             "task": False, "solution": solution, "grade": grade, "locked": locked}
     new = new_markdown_cell if kind == "markdown" else new_code_cell
     return new(source, id=name, metadata={
         "nbgrader": known | ({"points": points} if points is not None else {})})

@@ -184,7 +184,9 @@ def _beside(cell: NotebookNode, own: list, usual: list | None) -> list[NotebookN
         made = [_cell(cell, own, ["remove-input", "hide-output"], image | SAME)]
         caption = None
     else:
-        made = [_cell(cell, [_label(text), *outputs], ["remove-input", tag], image)
+        made = [_cell(cell, [new_output("display_data", {
+                    "text/html": f'<p class="rm-side">{text}</p>'}), *outputs],
+                      ["remove-input", tag], image)
                 for (tag, text), outputs in zip(SIDES.items(), (usual, own), strict=True)]
     return [*made, new_markdown_cell(caption)] if caption else made
 
@@ -194,12 +196,7 @@ def _content(output: NotebookNode) -> dict:
 
 
 def _cell(cell: NotebookNode, outputs: list, tags: list[str], settings: dict) -> NotebookNode:
-    return new_code_cell(cell.source, outputs=outputs,
-                         metadata={"tags": tags, "mystnb": settings})
-
-
-def _label(text: str) -> NotebookNode:
-    return new_output("display_data", {"text/html": f'<p class="rm-side">{text}</p>'})
+    return new_code_cell(cell.source, outputs=outputs, metadata={"tags": tags, "mystnb": settings})
 
 
 def write(root: Path, book: Path) -> None:

@@ -38,8 +38,7 @@ class ThisPython(AsyncKernelManager):
     @property
     def kernel_spec(self) -> KernelSpec:
         """The specification that ipykernel writes for `sys.executable`."""
-        return KernelSpec(resource_dir="", **get_kernel_dict(
-            ["--HistoryManager.enabled=False"]))
+        return KernelSpec(resource_dir="", **get_kernel_dict(["--HistoryManager.enabled=False"]))
 
 
 class NotebookFailed(Exception):

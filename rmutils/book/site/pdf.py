@@ -269,9 +269,8 @@ def _bookmark(writer: PdfWriter, printed: Sequence[PrintedPage], starts: Sequenc
         above.append(item)
         for heading in one.headings[1:]:
             if place := places.get(f"{one.url}#{heading.anchor}"):
-                writer.add_outline_item(
-                    title=heading.text, page_number=place[0], parent=item, is_open=False,
-                    fit=Fit.xyz(left=0, top=place[2]))
+                writer.add_outline_item(title=heading.text, page_number=place[0], parent=item,
+                                        is_open=False, fit=Fit.xyz(left=0, top=place[2]))
 
 
 def _relink(writer: PdfWriter, page: PageObject, url: str | None, places: dict[str, Place]) -> None:

@@ -86,9 +86,8 @@ def crate(root: Path, files: Mapping[str, Path]) -> dict[str, Any]:
         "result": [{"@id": name} for name in files if name.startswith("built/")]}]
     for name, path in files.items():
         kind = mimetypes.guess_type(name)[0] or "text/plain"
-        graph.append({"@id": name, "@type": "File", "name": Path(name).name,
-                      "encodingFormat": kind, "contentSize": str(path.stat().st_size),
-                      "sha256": sha256(path)})
+        graph.append({"@id": name, "@type": "File", "name": Path(name).name, "encodingFormat": kind,
+                      "contentSize": str(path.stat().st_size), "sha256": sha256(path)})
         if name == WORKFLOW:
             graph[-1] |= {"@type": ["File", "SoftwareSourceCode", "ComputationalWorkflow"],
                           "name": "The book as a graph of chapters and pages",
@@ -155,8 +154,7 @@ def write_archive(root: Path, output: Path) -> None:
     if (root / pdf.OUTPUT).is_file():
         files[f"built/{pdf.OUTPUT.name}"] = root / pdf.OUTPUT
     files = dict(sorted(files.items()))
-    made = {"croissant.json": croissant(root),
-            "ro-crate-metadata.json": crate(root, files)}
+    made = {"croissant.json": croissant(root), "ro-crate-metadata.json": crate(root, files)}
     texts = {name: json.dumps(value, indent=1, ensure_ascii=False) for name, value in made.items()}
     sums = {name: sha256(path) for name, path in files.items()} | {
         name: hashlib.sha256(text.encode()).hexdigest() for name, text in texts.items()}

@@ -129,9 +129,8 @@ def begin(
 ) -> tuple[Path, int, list[Head], LanguageModel, tuple[np.ndarray, pd.DataFrame]]:
     """Train a model until it finds part of the needles; return the folder of this snapshot, its
     step, its retrieval heads, the model, and the scores and cases that chose them."""
-    where, step = find_snapshot(
-        config.model, RECIPES[config.model], snapshot_home(config.model), config.retmask.detect,
-        every=config.every, found=config.found)
+    where, step = find_snapshot(config.model, RECIPES[config.model], snapshot_home(config.model),
+                                config.retmask.detect, every=config.every, found=config.found)
     lm = load_model(str(where))
     runs, cases = run_cases(lm, config.retmask.detect)
     heads = HeadScores(runs[cases["success"]], lm.name).select(tau=config.retmask.tau)
@@ -180,9 +179,8 @@ def trained(config: HalfLearnedConfig, snapshot: Path) -> LanguageModel:
     """Return the model after a run's training, which is looked up if it is stored."""
     if config.arm == FURTHER:
         lm = load_model(str(snapshot))
-        lm.model.load_state_dict(train_further(
-            RECIPES[config.model], snapshot, config.further,
-            seed=config.retmask.seed).state_dict())
+        lm.model.load_state_dict(train_further(RECIPES[config.model], snapshot, config.further,
+                                               seed=config.retmask.seed).state_dict())
         return lm
     return train_on_pairs(snapshot, config.retmask)
 
@@ -243,8 +241,7 @@ def compare_arms(cases: pd.DataFrame, arm: str = RETMASK, base: str = MATCHED, *
         pairs["difference"] = pairs[measure].astype(float) - pairs[f"{measure}_base"]
         by_seed = pairs.groupby("seed")["difference"].mean().to_numpy()
         low, high = _interval(pairs) if len(by_seed) > 1 else (np.nan, np.nan)
-        rows.append((model, by_seed.mean(), low, high, contrast(by_seed).p,
-                     len(by_seed)))
+        rows.append((model, by_seed.mean(), low, high, contrast(by_seed).p, len(by_seed)))
     found = pd.DataFrame(rows, columns=["model", "effect", "low", "high", "p", "seeds"])
     found.insert(5, "p_holm", holm(found["p"]))
     return found

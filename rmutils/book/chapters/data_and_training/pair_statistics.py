@@ -86,8 +86,7 @@ def edit_distance(first: Sequence[str], second: Sequence[str]) -> int:
 def names(text: str) -> set[str]:
     """Words with a capital and numbers, which an answer can only copy."""
     words = _WORD.findall(_FIRST_WORD.sub(" ", text))
-    return {word for word in words
-            if word[0].isdigit() or (word[0].isupper() and len(word) > 1)}
+    return {word for word in words if word[0].isdigit() or (word[0].isupper() and len(word) > 1)}
 
 
 def _share_kept(prompt: str, answer: Sequence[str]) -> float:

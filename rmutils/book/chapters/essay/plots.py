@@ -118,7 +118,6 @@ def published_runs(maps: pd.DataFrame) -> Figure:
             axes.scatter(at[chosen] % ROWS, -(at[chosen] // ROWS), s=17, marker="s", color=colour,
                          lw=0)
         axes.set(xlim=(-0.8, ROWS - 0.2), ylim=(-rows + 0.3, 0.7), xticks=[], yticks=[])
-        axes.set_title(f"{model}: {new.sum()} of {len(own)} runs differ", loc="left",
-                       fontsize=FONT)
+        axes.set_title(f"{model}: {new.sum()} of {len(own)} runs differ", loc="left", fontsize=FONT)
         axes.spines[:].set_visible(False)
     return figure

@@ -129,9 +129,8 @@ def planned(plan: Plan) -> Iterator[Run]:
     """Yield the run of each model."""
     p = plan.content
     for model in p["models"]:
-        yield Run(model, HeadCardsConfig(
-            detect=real_models.detection(), tau=p["tau"],
-            tokens=p["tokens"], windows=p["windows"]))
+        yield Run(model, HeadCardsConfig(detect=real_models.detection(), tau=p["tau"],
+                                         tokens=p["tokens"], windows=p["windows"]))
 
 
 def _inputs(run: Run) -> dict[str, str]:

@@ -91,8 +91,7 @@ def hardest(lm: LanguageModel, seen: Looks, head: tuple[int, int],
     order = np.argsort(-np.where(kinds >= LOOKED, weight, -1.0), kind="stable")
     for i in order[: min(count, (kinds >= LOOKED).sum())]:
         here, looked = int(i) + 1, int(at[i])
-        yield (here, looked, float(weight[i]), KINDS[kinds[i]],
-               *around(lm, seen.ids, here, looked))
+        yield (here, looked, float(weight[i]), KINDS[kinds[i]], *around(lm, seen.ids, here, looked))
 
 
 def planned(plan: Plan) -> Iterator[Run]:
@@ -100,9 +99,8 @@ def planned(plan: Plan) -> Iterator[Run]:
     p, texts = plan.content, plan.content["texts"]
     count, = {*texts["windows"].values()}
     for model in p["models"]:
-        yield Run(model, HeadsAtWorkConfig(
-            detect=real_models.detection(), tau=p["heads"]["tau"],
-            tokens=texts["tokens"], windows=count))
+        yield Run(model, HeadsAtWorkConfig(detect=real_models.detection(), tau=p["heads"]["tau"],
+                                           tokens=texts["tokens"], windows=count))
 
 
 def _inputs(run: Run) -> dict[str, str]:

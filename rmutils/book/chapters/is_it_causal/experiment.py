@@ -127,8 +127,7 @@ def is_it_causal(lm: LanguageModel, config: IsItCausalConfig, *,
     kept = Journal(journal, depends_on(lm, config, config.choice, config.cases))
     for kind in config.kinds:
         if f"score {kind}" not in kept:
-            kept[f"score {kind}"] = detect(
-                lm, config.choice.changed({"score": kind})).mean.tolist()
+            kept[f"score {kind}"] = detect(lm, config.choice.changed({"score": kind})).mean.tolist()
     means = {kind: np.array(kept[f"score {kind}"]) for kind in config.kinds}
     scores = pd.DataFrame([(kind, *head, mean[head]) for kind, mean in means.items()
                            for head in np.ndindex(*lm.shape)],
@@ -139,9 +138,8 @@ def is_it_causal(lm: LanguageModel, config: IsItCausalConfig, *,
     for case, answer in found_answers(lm, config.cases, kept):
         kept[case.id] = _exchanged(lm, case, answer, rows, sets, config.top[0]) if answer else {}
     done = answers(lm, config.cases, kept)
-    return IsItCausal(
-        scores, joined(done, "sets"),
-        joined(done, "singles").astype({"restored": "float32", "removed": "float32"}))
+    return IsItCausal(scores, joined(done, "sets"),
+                      joined(done, "singles").astype({"restored": "float32", "removed": "float32"}))
 
 
 def answers(lm: LanguageModel, config: DetectConfig, kept: Journal) -> list[dict[str, Any]]:

@@ -40,8 +40,7 @@ def leads(against: str) -> dict[str, Interval]:
 def pooled_lead(against: str) -> Pooled:
     """Pool the leads over the models."""
     found = leads(against).values()
-    return pool([one.value for one in found],
-                [standard_error(one.low, one.high) for one in found])
+    return pool([one.value for one in found], [standard_error(one.low, one.high) for one in found])
 
 
 def beside_controls() -> tuple[pd.DataFrame, dict[str, float]]:
@@ -77,17 +76,14 @@ def _row(table: pd.DataFrame, model: str, strategy: str) -> pd.Series:
     return rows.iloc[0]
 
 
-def _measured(row: pd.Series, found: Evaluated, **words: object) -> Measured:
-    return Measured.row(row, found.artifacts, clusters=int(row["clusters"]), p="p_holm", **words)
-
-
 @declare("score-gain", unit="points", place=GAINS, otherwise=(
     "{strategy} changes the score of {model} on long texts by {value} points {ci}: {verdict}."))
 def score_gain(model: str, strategies: tuple[str, ...], strategy: str = RETMASK) -> Measured:
     """Mean over categories and lengths after a training, minus before; p over the trainings."""
     found = evaluations(model, strategies)
-    return _measured(_row(gains(found), model, strategy), found, model=model,
-                     strategy=STRATEGIES[strategy].name)
+    row = _row(gains(found), model, strategy)
+    return Measured.row(row, found.artifacts, clusters=int(row["clusters"]), p="p_holm",
+                        strategy=STRATEGIES[strategy].name)
 
 
 def counted(tables: Iterable[pd.DataFrame]) -> dict[str, int]:
@@ -142,8 +138,7 @@ def leads_by_model() -> pd.DataFrame:
     """Return RetMask minus other heads and minus no training, model by model and pooled."""
     table, _ = beside_controls()
     table = table[table["against"].isin([OTHER_HEADS, BEFORE])]
-    groups = {OTHER_HEADS: "minus training with other heads masked",
-              BEFORE: "minus no training"}
+    groups = {OTHER_HEADS: "minus training with other heads masked", BEFORE: "minus no training"}
     pooled = f"pooled over {len(leads(BEFORE))} models"
     return table.assign(group=table["against"].map(groups),
                         label=table["model"].replace("", pooled))

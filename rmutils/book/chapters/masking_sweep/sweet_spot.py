@@ -33,8 +33,7 @@ WIDE = 0.7  # intervals that cover more than this of the scale, on average, say 
 
 def telling(curves: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
     """Return the curves of shares whose intervals are not all too wide to say anything."""
-    return {name: one for name, one in curves.items()
-            if (one["high"] - one["low"]).mean() <= WIDE}
+    return {name: one for name, one in curves.items() if (one["high"] - one["low"]).mean() <= WIDE}
 
 
 def speech_curves(result: Sweep) -> dict[str, pd.DataFrame]:
@@ -169,8 +168,7 @@ def _between(curve: pd.DataFrame, start: int | None, end: int | None) -> Window:
     return Window(counts, closed=end is not None or start is None)
 
 
-INSIDE = YES, FEWER, MORE, OPEN = (
-    "yes", "no: too few heads", "no: too many heads", "cannot tell")
+INSIDE = YES, FEWER, MORE, OPEN = ("yes", "no: too few heads", "no: too many heads", "cannot tell")
 """Where a threshold lies; it cannot tell beyond the start of a sweet spot without an upper end."""
 
 

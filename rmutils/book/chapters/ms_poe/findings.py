@@ -15,7 +15,7 @@ from rmutils.book.experiments.under_variants import changes, perplexities
 from rmutils.book.findings import Measured, declare, scaled
 from rmutils.core.errors import require
 from rmutils.core.experiment import load_plan
-from rmutils.core.results import Tables
+from rmutils.core.results import Artifact, Tables
 
 STRAINED, CAUSES, PRICE = "fig-ms-poe-strained", "ms-poe-causes", "fig-ms-poe-price"
 REAL = "fig-ms-poe-real"
@@ -26,11 +26,10 @@ CHANGE = ["change", "change_low", "change_high"]
 
 
 @cache
-def _stored() -> tuple[Tables, list[str]]:
+def _stored() -> tuple[Tables, list[Artifact]]:
     tables, runs = positions()
-    if not tables or runs.missing:
-        require([POSITIONS.command])
-    return tables, [one.name for one in runs.artifacts]
+    require([POSITIONS.command] if not tables or runs.missing else [])
+    return tables, runs.artifacts
 
 
 def _middle(cause: str, length: int, model: str, variant: str, base: str = "plain") -> Measured:

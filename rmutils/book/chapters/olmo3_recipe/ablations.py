@@ -51,13 +51,11 @@ def arm_instances(lm: LanguageModel, recipe: TeachingRecipe, config: ExtensionCo
     part = ARMS[arm]
     packed = [[one.without_questions() if one.kind in part.without else one for one in documents]
               for documents in instances(lm, recipe, config, look_ups=False, pack=part.pack)]
-    return packed if part.isolated else [[_as_one(documents)] for documents in packed]
-
-
-def _as_one(documents: Sequence[Document]) -> Document:
-    """One document, in which each token sees all before it."""
-    return Document("several", [i for one in documents for i in one.ids],
-                    [w for one in documents for w in (0.0, *one.weights[1:])])
+    if part.isolated:
+        return packed
+    return [[Document("several", [i for one in documents for i in one.ids],  # one, which sees all
+                      [w for one in documents for w in (0.0, *one.weights[1:])])]
+            for documents in packed]
 
 
 class PartConfig(Config):

@@ -14,7 +14,13 @@ from transformers import DynamicCache
 from rmutils.attention.redirect import redirect_rows
 from rmutils.book.chapters.redirect_heads.texts import Prompt, Variant, contradictions, prompts
 from rmutils.book.experiments import real_models
-from rmutils.book.experiments.masked_needles import COPY, count_at, heads_in, spared_by_controls
+from rmutils.book.experiments.masked_needles import (
+    COPY,
+    count_at,
+    heads_in,
+    names_of,
+    spared_by_controls,
+)
 from rmutils.core.config import Config, digest
 from rmutils.core.experiment import Experiment, Plan, Run, load_plan
 from rmutils.core.journal import Journal, progress_bar
@@ -107,7 +113,7 @@ def conditions_of(scores: Mapping[str, HeadScores], config: RedirectConfig) -> p
             rows.append((COPY, ANYWHERE, asked, main, draw, pair, copy.select_random(
                 asked, exclude=spared, seed=seed + draw), 0))
     return pd.DataFrame(
-        [(*row[:6], " ".join(f"{i}-{j}" for i, j in sorted(row[6])), row[7]) for row in rows],
+        [(*row[:6], names_of(row[6]), row[7]) for row in rows],
         columns=[*KEY, "pair", "heads", "displaced"])
 
 
@@ -124,8 +130,7 @@ def asked_of(prompt: Prompt, conditions: pd.DataFrame, config: RedirectConfig) -
                & (chosen["count"] == chosen.loc[matched, "count"].iloc[0]))
         chosen = chosen[plain | top | matched & ~chosen["policy"].duplicated()]
     parts = [chosen[chosen["policy"] == PLAIN].assign(target=-1)]
-    parts += [chosen[chosen["policy"] != PLAIN].assign(target=i)
-              for i in range(len(prompt.spans))]
+    parts += [chosen[chosen["policy"] != PLAIN].assign(target=i) for i in range(len(prompt.spans))]
     return pd.concat(parts, ignore_index=True)
 
 

@@ -125,8 +125,7 @@ class PromptBuilder:
             placed += zip(DISTRACTED, pair.others, strict=True)
         elif variant != "two":
             moved = pair.sentences[int(variant[-1])]
-            placed = [(1.0 if sentence == moved else depth, sentence)
-                      for depth, sentence in placed]
+            placed = [(1.0 if sentence == moved else depth, sentence) for depth, sentence in placed]
         placed.sort()
         said = pair.sentences[:1] if variant == "alone" else pair.sentences
         return Prompt(pair, variant, first, self._spans(pair, placed, said))

@@ -19,10 +19,8 @@ from rmutils.book.figures.style import BLUE, GREY, INK, RED, new_axes
 
 SIGNS = {YES: ("✓", BLUE), NO: ("\N{MINUS SIGN}", RED), OPEN: ("?", GREY), NO_ROOM: ("", GREY)}
 """Sign and colour of a verdict."""
-HEADINGS = {
-    RANKING: "Do the top heads stay on top? Percent that stay",
-    MASKING: "Does masking still hurt? More needles lost than with random heads (points)",
-}
+HEADINGS = {RANKING: "Do the top heads stay on top? Percent that stay",
+            MASKING: "Does masking still hurt? More needles lost than with random heads (points)"}
 ENDS = ["value", "low", "high"]
 
 

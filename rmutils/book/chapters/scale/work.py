@@ -128,10 +128,8 @@ class Machine:
     link: float  # bytes per second that it can send to its neighbours in the node
 
 
-MACHINES = {
-    "h100": Machine("NVIDIA H100 SXM", 989e12, 80e9, 3.35e12, 450e9),
-    "h200": Machine("NVIDIA H200 SXM", 989e12, 141e9, 4.8e12, 450e9),
-}
+MACHINES = {"h100": Machine("NVIDIA H100 SXM", 989e12, 80e9, 3.35e12, 450e9),
+            "h200": Machine("NVIDIA H200 SXM", 989e12, 141e9, 4.8e12, 450e9)}
 """NVIDIA's data sheets print 1,979 TFLOPS in bfloat16 with sparsity, of which dense products have
 half, and 900 GB/s of NVLink, of which half goes out. Whether the paper's H100s are of this form it
 does not say."""
@@ -237,8 +235,7 @@ def logits(shape: Shape, tokens: int) -> float:
 def stored_attention(shape: Shape, tokens: int, how: Literal["all", "row", "place"]) -> float:
     """Bytes that a detection keeps of the attention of all heads, in float32."""
     heads = shape.layers * shape.heads
-    return float(heads * {"all": SINGLE * tokens * tokens, "row": SINGLE * tokens,
-                          "place": 8}[how])
+    return float(heads * {"all": SINGLE * tokens * tokens, "row": SINGLE * tokens, "place": 8}[how])
 
 
 def tensor_parallel(shape: Shape, tokens: int, gpus: int) -> float:

@@ -18,15 +18,15 @@ from rmutils.book.chapters.share_attention.later_sharing import (
 from rmutils.book.chapters.share_attention.layer_choice import LayersConfig
 from rmutils.book.chapters.share_attention.savings_curves import (
     by_half,
-    look_up,
     planned_sharing,
     ratios,
+    saved,
 )
 from rmutils.book.experiments.variant_questions import DocumentsConfig
 from rmutils.book.findings import AGAINST, BY_SIGN, SHOWN, UNDECIDED, Measured, Verdict, declare
-from rmutils.core.errors import NotStored, require
+from rmutils.core.errors import NotStored
 from rmutils.core.experiment import load_plan
-from rmutils.core.results import Tables, stored
+from rmutils.core.results import Artifact, Tables, stored
 from rmutils.heads.detection import DetectConfig
 from rmutils.stats import DIFFERENCE, contrast
 from rmutils.stats.contrast import Contrast
@@ -70,11 +70,11 @@ COUNT = 30  # its layers
 
 
 @cache
-def _planned() -> tuple[Tables, list[str]]:
+def _planned() -> tuple[Tables, tuple[Artifact, ...]]:
     tables, artifacts, missing = planned_sharing(load_plan("later_sharing"))
     if not tables:
         raise NotStored(f"`{missing[0]}` makes it.")
-    return tables, [one.name for one in artifacts]
+    return tables, artifacts
 
 
 def _compared(model: str, rate: float, arm: str, base: str) -> Measured:
@@ -118,11 +118,10 @@ def one_threshold_lead(model: str, rate: float = LOW) -> Measured:
     "Sharing in one layer of the {half} changes what smollm2-135m finds by {value} points."))
 def one_layer(half: str, asked: str = "needles", spared: Sequence[int] = ()) -> Measured:
     """Mean change of right answers if heads share in one layer of a half; no interval."""
-    tables, artifacts, missing = look_up(LARGE, ONE_LAYER, compute="never")
-    require(missing)
+    tables, artifact = saved(LARGE, ONE_LAYER, compute="never")
     table = tables[asked][~tables[asked]["variant"].isin(map(str, spared))]
     change = float(by_half(table, COUNT).set_index("variant").loc[half, "effect"])
-    return replace(Measured.count(100 * change, [artifacts[0]]),
+    return replace(Measured.count(100 * change, [artifact]),
                    clusters=table["question"].nunique())
 
 

@@ -104,8 +104,7 @@ def compare_arms(needles: pd.DataFrame, arm: str = ALIKE, base: str = RANDOM) ->
                      int((theirs.mean() > means[0] + TIE).sum()),
                      max(means) >= FLOOR and min(means) <= CEILING))
     return pd.DataFrame(rows, columns=["model", "rate", "share", "share_base", "effect", "low",
-                                       "high", "p", "needles", "draws", "draws_above",
-                                       "readable"])
+                                       "high", "p", "needles", "draws", "draws_above", "readable"])
 
 
 def primary(needles: pd.DataFrame, plan: Plan) -> pd.DataFrame:

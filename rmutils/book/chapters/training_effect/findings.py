@@ -111,7 +111,8 @@ def needles_found_change(model: str, strategy: str = RETMASK) -> Effect:
     """Change of the share of needles found by a training, on the grid of the detection."""
     runs = trainings(model, strategy)
     blind = blind_spot(100 * runs[0].before.cases["success"].mean(), 0, "needles found")
-    return _row(needles_found(_pairs(runs)), "change", "share of needles", runs, blind=blind)
+    pairs = [PairedDetection(run.before, run.after, _retrieval_heads(run)) for run in runs]
+    return _row(needles_found(pairs), "change", "share of needles", runs, blind=blind)
 
 
 @declare("needles-change", unit="points", place=STORED, otherwise=(
@@ -133,10 +134,6 @@ def _p_of_needles(before: HeadScores, after: Sequence[HeadScores]) -> float:
 
 def _retrieval_heads(run: RetMaskRun) -> list[tuple[int, int]]:
     return run.before.select(tau=run.artifact.manifest["config"]["tau"])
-
-
-def _pairs(runs: list[RetMaskRun]) -> list[PairedDetection]:
-    return [PairedDetection(run.before, run.after, _retrieval_heads(run)) for run in runs]
 
 
 def _change(model: str, group: str, quantity: str, unit: str, strategy: str = RETMASK,
@@ -333,8 +330,7 @@ def rise_on_other_needles(model: str) -> Measured:
     runs = trainings(model, RETMASK)
     pairs = [PairedDetection(run.before, run.after, run.heads) for run in runs]
     row = split_half(pairs, cases="both").set_index("quantity").loc["change"]
-    return Measured.row(row, [run.artifact for run in runs], 100,
-                        clusters=_needles(runs[0].before))
+    return Measured.row(row, [run.artifact for run in runs], 100, clusters=_needles(runs[0].before))
 
 
 @declare("live-heads-rise", unit="points", place=LIVE, otherwise=(

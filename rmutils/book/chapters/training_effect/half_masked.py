@@ -34,8 +34,7 @@ class HalfMasked:
     @property
     def artifacts(self) -> list[Artifact]:
         """The results that were read."""
-        return [self.whole.artifact, *(run.artifact for pair in self.runs.values()
-                                       for run in pair)]
+        return [self.whole.artifact, *(run.artifact for pair in self.runs.values() for run in pair)]
 
     @property
     def machines(self) -> int:

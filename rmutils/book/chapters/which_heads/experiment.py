@@ -1,12 +1,13 @@
 """Which score finds the heads that matter? Heads ranked by several scores, the highest masked."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
+from rmutils.book.experiments.masked_needles import names_of
 from rmutils.book.experiments.sweep_questions import KNOWN_TOKENS, PASSAGE
 from rmutils.core.config import Config, added, digest, run_notebook
 from rmutils.core.experiment import Plan
@@ -125,7 +126,7 @@ def which_heads(lm: LanguageModel, config: WhichHeadsConfig, *,
             plan += [(kind, MATCHED, count, draw, draw_layer_matched(
                 lm.shape, top, exclude=top, seed=config.seed + draw))
                 for draw in range(config.draws)]
-    masked = {_names(heads): heads for *_, heads in plan}  # a set that two scores choose: once
+    masked = {names_of(heads): heads for *_, heads in plan}  # a set that two scores choose: once
     todo = [name for name in masked if name not in kept]
     with progress_bar(f"maskings of {lm.name}", len(masked), unit="maskings",
                       done=len(masked) - len(todo)) as advance:
@@ -134,7 +135,7 @@ def which_heads(lm: LanguageModel, config: WhichHeadsConfig, *,
                 kept[name] = _ask(lm, config).to_dict("list")
             advance(1)
     outcomes = pd.concat([
-        pd.DataFrame(kept[_names(heads)]).assign(kind=kind, policy=policy, count=count, draw=draw)
+        pd.DataFrame(kept[names_of(heads)]).assign(kind=kind, policy=policy, count=count, draw=draw)
         for kind, policy, count, draw, heads in plan], ignore_index=True)
     rows = [(kind, layer, head, mean[layer, head]) for kind, mean in means.items()
             for layer, head in np.ndindex(*mean.shape)]
@@ -153,10 +154,6 @@ def _ask(lm: LanguageModel, config: WhichHeadsConfig) -> pd.DataFrame:
     parts[PLAIN_TEXT] = pd.Series(nats) / (PASSAGE - KNOWN_TOKENS)
     return pd.concat([pd.DataFrame({"outcome": name, "sample": part.index, "value": part.to_numpy(
         float)}) for name, part in parts.items()], ignore_index=True)
-
-
-def _names(heads: Iterable[Head]) -> str:
-    return " ".join(f"{layer}-{head}" for layer, head in sorted(heads))
 
 
 def ranked(mean: np.ndarray) -> list[Head]:
@@ -182,8 +179,7 @@ def watch_answer(lm: LanguageModel, config: DetectConfig, means: Mapping[str, np
                 place = int(answer.positions[step, *head])
                 copies = start <= place < end and case.input_ids[place] == token
                 rows.append((step, lm.tokenizer.decode([token]), name, *head, copies,
-                             float(answer.attention[i, *head]),
-                             float(answer.from_all[i, *head])))
+                             float(answer.attention[i, *head]), float(answer.from_all[i, *head])))
     return pd.DataFrame(rows, columns=["step", "token", "kind", "layer", "head", "copies",
                                        "attention", "adds"])
 

@@ -201,8 +201,7 @@ def needles_after_other_pairs(score: str) -> Measured:
     """Needles found after training on pairs from the heads by a score, minus after RetMask."""
     pairs = pairs_from_other_heads()
     table = pairs.needles()
-    rows = table[table["primary"].astype(bool)
-                 & (table["this"].map(lambda arm: arm[0]) == score)]
+    rows = table[table["primary"].astype(bool) & (table["this"].map(lambda arm: arm[0]) == score)]
     if rows.empty:
         require([OTHER_PAIRS.command])
     return Measured.row(rows.iloc[0], pairs.artifacts, 100, p="p")

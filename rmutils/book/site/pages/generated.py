@@ -76,7 +76,7 @@ FAULT_WORDS = {
 
 def faults(book: Path) -> str:
     """A table of how often each kind of fault was tried, and folded, each of them with its test."""
-    runs = _runs()
+    runs = json.loads(FAULTS.read_text(encoding="utf-8"))["runs"]
     rows = sorted((row for run in runs for row in run["faults"]),
                   key=lambda row: FAULT_WORDS[row["kind"]])
     kinds = [(kind, [*group]) for kind, group in groupby(rows, lambda r: FAULT_WORDS[r["kind"]])]
@@ -87,19 +87,12 @@ def faults(book: Path) -> str:
         *table(["fault", "tried", "did harm"], counted,
                options=COUNTED | {"widths": "64 18 18"}), "",
         *folded(table(["fault, and the test", *COUNTS.values()], [
-            [f"{FAULT_WORDS[row['kind']]}: {literal(row['what'])}<br>`{_test(row)}`",
-             *(f"{row[name]:,}" for name in COUNTS)] for row in rows],
+            [f"{FAULT_WORDS[row['kind']]}: {literal(row['what'])}<br>"
+             f"`{row['test'].removeprefix('tests/')}`", *(f"{row[name]:,}" for name in COUNTS)]
+            for row in rows],
             options=COUNTED | {"widths": "64 12 12 12"}), len(rows), "Each fault, and its test"),
         *folded(table(["command", "rows", *MADE], made, "|:--|--:|:--|:--|:--|"), len(made),
                 f"How this was made, in {len(made)} runs")])
-
-
-def _runs() -> list[dict[str, Any]]:
-    return json.loads(FAULTS.read_text(encoding="utf-8"))["runs"]
-
-
-def _test(row: dict[str, Any]) -> str:
-    return row["test"].removeprefix("tests/")
 
 
 def _made(run: dict[str, Any]) -> tuple[str, str, str]:
@@ -159,9 +152,8 @@ def parameters(book: Path) -> str:
         rows = [[*map(_code, (p.name, repr(p.default), p.annotation)), literal(p.comment)]
                 for p in read_parameters(book / "chapters" / f"{name}.ipynb").values()]
         if rows:
-            parts += folded(table(
-                ["name", "default", "type", "meaning"], rows, "|:--|:--|:--|:--|"),
-                len(rows), title(notebook).replace("`", ""))
+            parts += folded(table(["name", "default", "type", "meaning"], rows,
+                                  "|:--|:--|:--|:--|"), len(rows), title(notebook).replace("`", ""))
     return "\n".join(parts)
 
 

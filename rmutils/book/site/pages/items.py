@@ -53,8 +53,9 @@ def items(notebook: NotebookNode, name: str) -> list[Item]:
                 continue
             counts[what] += 1
             anchor = f"{what[:3]}-{counts[what]}"
+            given = cell.metadata.get("mystnb", {}).get("figure", {}).get("name")
             found.append(Item(
-                what, anchor, _given_name(cell) or f"{name}-{anchor}", _caption(cell, output),
+                what, anchor, given or f"{name}-{anchor}", _caption(cell, output),
                 output.metadata.get("rmutils", {}).get("csv", ""), number, place, code))
     return found
 
@@ -148,10 +149,6 @@ def kind_of(output: NotebookNode) -> str | None:
     if any(form.startswith("image/") for form in output.data):
         return "figure"
     return "table" if TABLE.match(output.data.get("text/html", "")) else None
-
-
-def _given_name(cell: NotebookNode) -> str | None:
-    return cell.metadata.get("mystnb", {}).get("figure", {}).get("name")
 
 
 def _caption(cell: NotebookNode, output: NotebookNode) -> str:

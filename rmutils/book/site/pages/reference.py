@@ -57,8 +57,7 @@ def sign(app: Sphinx, what: str, name: str, thing: object, options: object,
     """Show signatures without constraints; of a configuration none, as its fields follow."""
     if inspect.isclass(thing) and issubclass(thing, Config):
         return "", None
-    return (signature and plain(signature).replace("<factory>", "..."),
-            returns and plain(returns))
+    return (signature and plain(signature).replace("<factory>", "..."), returns and plain(returns))
 
 
 def without_aliases(app: Sphinx, what: str, name: str, thing: object, skip: bool,
