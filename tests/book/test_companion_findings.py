@@ -4,9 +4,9 @@ import pandas as pd
 import pytest
 
 from rmutils.book import findings as registry  # noqa: F401
-from rmutils.book.chapters import select_attention  # noqa: F401
 from rmutils.book.chapters.ms_poe.experiment import positions
 from rmutils.book.chapters.retrieval_heads_under_change import findings as heads_under_change  # noqa: F401
+from rmutils.book.chapters.select_attention import findings as select_attention
 from rmutils.book.chapters.share_attention.savings_curves import planned_sharing
 from rmutils.book.claims.companion_claims import companion_claims
 from rmutils.book.findings import finding

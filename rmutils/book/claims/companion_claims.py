@@ -5,9 +5,9 @@ from pathlib import Path
 import pandas as pd
 import yaml
 
-from rmutils.book.chapters import select_attention
 from rmutils.book.chapters.ms_poe import findings as ms_poe
 from rmutils.book.chapters.olmo3_recipe import findings as olmo3_recipe
+from rmutils.book.chapters.select_attention import findings as select_attention
 from rmutils.book.chapters.share_attention import findings as share_attention
 from rmutils.book.experiments.run_costs import roofline
 from rmutils.book.findings import named_finding, say

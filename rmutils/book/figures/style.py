@@ -112,6 +112,12 @@ def new_axes(height: float = 3.6, rows: int = 1, columns: int = 1, *, width: flo
     return figure, axes.ravel() if flat else axes
 
 
+def legend_above(figure: Figure, axes: Axes, columns: int, **how: Any) -> None:
+    """Name the lines of a panel above all panels."""
+    figure.legend(*axes.get_legend_handles_labels(), ncols=columns, loc="outside upper center",
+                  fontsize=9, **how)
+
+
 COLUMNS = ["panel", "horizontal", "vertical", "mark", "number", "series", "colour", "x", "x name",
            "y", "y name", "x to", "y to", "value"]
 MOST_CELLS = 2_000

@@ -18,6 +18,7 @@ from rmutils.book.figures.style import (
     PURPLE,
     RED,
     SEQUENTIAL,
+    legend_above,
     new_axes,
     with_intervals,
 )
@@ -43,8 +44,7 @@ def heads(variants: Mapping[str, tuple[np.ndarray, np.ndarray]],
         axes.set_axis_off()
     figure.supxlabel("retrieval score under plain attention", fontsize=9)
     figure.supylabel("under the variant", fontsize=9)
-    figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside upper center",
-                  ncols=2, fontsize=9)
+    legend_above(figure, figure.axes[0], 2)
     return figure
 
 

@@ -1,24 +1,4 @@
-"""Exercises of the chapters as worksheets for nbgrader and otter-grader.
-
-**Exercises** are the directives `exercise` and `solution` of sphinx-exercise in the Markdown cells
-of a chapter, so the page, the student's worksheet and the teacher's have one source. Stars in a
-title say how hard an exercise is. One that asks for code ends in a block of Python: a function
-whose body is the line `...` and, from the first unindented `assert` on, checks that the function
-has to pass. The block in its solution has the lines that replace `...` and, in the same way, checks
-that students do not see. The solution of one that asks for a text ends with what each point is
-given for, in a line that begins with the word *Points* in bold.
-
-**Worksheets** (`python -m rmutils.book.site.classroom`, called by `make class`) stand on their own:
-they need the package, but neither the chapter's results nor its minutes. The teacher's has
-solutions and hidden checks between nbgrader's marks; the student's is what `nbgrader
-generate_assignment` makes of it. The folder `class/` is a course of nbgrader, and useful without
-it. In `class/otter/` the same worksheets are what `otter assign` reads.
-
-**Variants.** A line `% yours: -p tau 0.1 | -p tau 0.2` in an exercise, which pages do not show,
-lists what may stand in its command in place of the first. With a list of students each gets a
-worksheet of their own, drawn by a seed, and the teacher a table of what was drawn. nbgrader grades
-it like the others: what is a student's own stands in a cell that it does not know.
-"""
+"""Exercises of the chapters as worksheets for nbgrader and otter-grader (`CONTRIBUTING.md`)."""
 
 import csv
 import json

@@ -10,7 +10,18 @@ from matplotlib.figure import Figure
 from rmutils.book.chapters.heads_at_work.contribution import card_data
 from rmutils.book.chapters.heads_at_work.experiment import HEADS_AT_WORK
 from rmutils.book.chapters.heads_at_work.findings import OTHERS, RETRIEVAL, Tables, level, weights
-from rmutils.book.figures.style import BLUE, GREEN, GREY, INK, ORANGE, PALE, PURPLE, new_axes, on
+from rmutils.book.figures.style import (
+    BLUE,
+    GREEN,
+    GREY,
+    INK,
+    ORANGE,
+    PALE,
+    PURPLE,
+    legend_above,
+    new_axes,
+    on,
+)
 from rmutils.heads.attention_kinds import KINDS, attention_kinds
 from rmutils.heads.detection import detect_stored
 from rmutils.models import LanguageModel
@@ -50,9 +61,7 @@ def composition(results: Mapping[str, Tables]) -> Figure:
         axes.set_xlim(0, 1.35 * axes.dataLim.x1)
         axes.spines["left"].set_visible(False)
         axes.tick_params(axis="y", length=0)
-    handles, names = panels[0].get_legend_handles_labels()
-    figure.legend(handles, names, loc="outside upper center", ncols=len(PARTS), fontsize=9,
-                  handlelength=1, columnspacing=1.2)
+    legend_above(figure, panels[0], len(PARTS), handlelength=1, columnspacing=1.2)
     panels[-1].set_xlabel("positions, by the kind of token that gets most attention, %")
     return figure
 

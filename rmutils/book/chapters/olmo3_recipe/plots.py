@@ -39,8 +39,7 @@ def wavelengths(models: Mapping[str, tuple[pd.DataFrame, int, int]]) -> Figure:
     grid[1, 0].yaxis.set_minor_locator(NullLocator())
     grid[0, 0].set_ylabel("wavelength (tokens)")
     grid[1, 0].set_ylabel("longer by")
-    figure.legend(*grid[0, 0].get_legend_handles_labels(), ncols=3, fontsize=9,
-                  loc="outside upper center")
+    style.legend_above(figure, grid[0, 0], 3)
     return figure
 
 
@@ -85,8 +84,7 @@ def found_by_length(before: pd.DataFrame, after: pd.DataFrame, trained: int) -> 
         axes.annotate("trained window", (trained, 0), xytext=(-4, 4), textcoords="offset points",
                       rotation=90, ha="right", va="bottom", fontsize=9)
     panels[0].set_ylabel("facts found")
-    figure.legend(*panels[0].get_legend_handles_labels(), ncols=3, fontsize=9,
-                  loc="outside upper center")
+    style.legend_above(figure, panels[0], 3)
     return figure
 
 
@@ -121,8 +119,7 @@ def budget(table: pd.DataFrame) -> Figure:
         axes.set_ylim(-0.02, 1.04)
     panels[0, 0].set_ylabel("facts found")
     figure.supxlabel("tokens of the fine-tune (thousands)", fontsize=10)
-    figure.legend(*panels[0, 0].get_legend_handles_labels(), ncols=3, fontsize=9,
-                  loc="outside upper center")
+    style.legend_above(figure, panels[0, 0], 3)
     return figure
 
 
@@ -138,8 +135,7 @@ def without_parts(effects: pd.DataFrame) -> Figure:
         axes.set_title(name)
     panels[0].set_ylabel("minus the whole recipe")
     figure.supxlabel("tokens of the fine-tune (thousands)", fontsize=10)
-    figure.legend(*panels[0].get_legend_handles_labels(), ncols=4, fontsize=9,
-                  loc="outside upper center")
+    style.legend_above(figure, panels[0], 4)
     return figure
 
 

@@ -1,0 +1,1 @@
+"""The chapter *Later layers see less: Select-Attention* (`notebooks/13_select_attention.ipynb`)."""
