@@ -32,13 +32,11 @@ NONE = "There is none yet: the book has been built with the chapters' own parame
 SIDES = {"rm-default": "The chapter", "rm-run": "This run"}
 """Tags of the cells that stand beside each other, which are CSS classes too, and what they hold."""
 
-SAME = {"code_prompt_show": "Show the output that is the same in both",
-        "code_prompt_hide": "Hide the output that is the same in both"}
-
 VIEW = 'class="rm-figure"'  # marks the data of a view (`rmutils.book.chapters.interactive`)
 
 _FENCE = re.compile(r"\s*(`{3,}|~{3,}|:{3,})")
 _HEADING = re.compile(r"(#{1,6})\s+(.*\S)")
+_SAYS = re.compile(r"\bsay\(")
 _MARKDOWN = MarkdownIt("js-default", {"html": False})
 
 
@@ -141,19 +139,17 @@ def headings(cell: NotebookNode) -> Iterator[tuple[int, str]]:
 
 
 def compared(run: NotebookNode, default: NotebookNode | None) -> list[NotebookNode]:
-    """Cells that show a run beside the default; without a default the run alone."""
-    usual = {cell.id: shown(cell) for cell in default.cells} if default else None
+    """Cells that show where a run differs from the default; without a default the run alone."""
+    usual = {cell.id: cell for cell in default.cells} if default else None
     made, waiting = [], {}
     for cell in run.cells:
         for level, text in headings(cell):
             waiting = {k: v for k, v in waiting.items() if k < level} | {level: text}
-        own = shown(cell)
-        pair = [] if usual is None else usual.get(cell.id, [])
-        if own or pair:
+        if beside := _beside(cell, usual):
             made += [new_markdown_cell(f"{'#' * level} {text}")
                      for level, text in waiting.items() if level > 1]
             waiting = {}
-            made += _beside(cell, own, None if usual is None else pair)
+            made += beside
     return made
 
 
@@ -174,21 +170,32 @@ def _rendered(output: NotebookNode) -> NotebookNode:
     return NotebookNode(output, data=NotebookNode({"text/html": text}))
 
 
-def _beside(cell: NotebookNode, own: list, usual: list | None) -> list[NotebookNode]:
+def _beside(
+    cell: NotebookNode, usual: dict[str, NotebookNode] | None
+) -> list[NotebookNode]:
+    """A cell's outputs beside the chapter's; nothing where both are the same, or where the chapter
+    has been worded anew, since that is no difference of the run."""
     image = {"image": cell.metadata.mystnb.image} if "image" in cell.metadata.get(
         "mystnb", {}) else {}
     caption = cell.metadata.get("mystnb", {}).get("figure", {}).get("caption")
+    own = shown(cell)
     if usual is None:
-        made = [_cell(cell, own, ["remove-input"], image)]
-    elif [_content(o) for o in own] == [_content(o) for o in usual]:
-        made = [_cell(cell, own, ["remove-input", "hide-output"], image | SAME)]
-        caption = None
+        made = [_cell(cell, own, ["remove-input"], image)] if own else []
     else:
+        theirs = usual.get(cell.id)
+        pair = shown(theirs) if theirs else []
+        reworded = theirs and _is_prose(cell) and theirs.source != cell.source
+        if reworded or [_content(o) for o in own] == [_content(o) for o in pair]:
+            return []
         made = [_cell(cell, [new_output("display_data", {
                     "text/html": f'<p class="rm-side">{text}</p>'}), *outputs],
                       ["remove-input", tag], image)
-                for (tag, text), outputs in zip(SIDES.items(), (usual, own), strict=True)]
-    return [*made, new_markdown_cell(caption)] if caption else made
+                for (tag, text), outputs in zip(SIDES.items(), (pair, own), strict=True)]
+    return [*made, new_markdown_cell(caption)] if caption and made else made
+
+
+def _is_prose(cell: NotebookNode) -> bool:
+    return bool(_SAYS.search(cell.source))
 
 
 def _content(output: NotebookNode) -> dict:
@@ -281,28 +288,28 @@ def _introduction(run: Run) -> Iterator[str]:
                f"nothing to compare its outputs with. Its code and prose: {whole}.")
         return
     yield (f"{{doc}}`The chapter </chapters/{run.notebook}>` with other parameters, and what came "
-           "out beside what the chapter shows. The prose is the chapter's and is left out. All of "
-           f"the run: {whole}.")
+           "out beside what the chapter shows. What is the same in both is left out. All of the "
+           f"run: {whole}.")
     if _code(run.executed) != _code(run.default):
         yield ("**The chapter has changed since this run was made.** Differences may come from "
                "that. Make the run again with the command below.")
 
 
 def _code(notebook: nbformat.NotebookNode) -> list[str]:
-    """Return what was executed, but for the parameters."""
+    """Return what was executed, but for the parameters and for what only words results."""
     own = {"parameters", "injected-parameters"}
-    return [cell.source for cell in notebook.cells
-            if cell.cell_type == "code" and not own & {*cell.metadata.get("tags", [])}]
+    return [cell.source for cell in notebook.cells if cell.cell_type == "code"
+            and not own & {*cell.metadata.get("tags", [])} and not _is_prose(cell)]
 
 
 def _parameters(run: Run) -> str:
-    """A table of the parameters, changed ones marked, with time and command."""
+    """A table of the parameters that were changed, or of all if none was, with time and command."""
     rows = []
-    for name, value in run.record["parameters"].items():
+    given = run.record["parameters"]
+    for name, value in {k: given[k] for k in run.changed or given}.items():
         usual = _shown(run.usual[name]) if name in run.usual else ""
         new = f"<mark>{_shown(value)}</mark> changed" if name in run.changed else _shown(value)
         rows.append(f"<td>{html.escape(name)}</td><td>{usual}</td><td>{new}</td>")
-    rows.sort(key=lambda row: "<mark>" not in row)
     return (_table("Parameters", ["parameter", *SIDES.values()], rows)
             + f'<p>Made {_when(run)}. Make it again:</p><div class="rm-scroll" tabindex="0" '
             f'role="region" aria-label="Command"><pre>{html.escape(run.command)}</pre></div>')
