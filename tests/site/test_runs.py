@@ -114,7 +114,8 @@ def test_outputs_stand_beside_those_of_the_chapter(book):
         assert new in str(other.outputs) and usual not in str(other.outputs)
     assert left[0].metadata.mystnb.image.alt == "a line that grows with size"
     text = nbformat.writes(page)
-    for absent in ("constant", "fig-first", "(first)=", "Prose about", "unseen", "Bare", "/home/me", "no head"):
+    for absent in ("constant", "fig-first", "(first)=", "Prose about", "unseen", "Bare",
+                   "/home/me", "no head"):
         assert absent not in text
     prose = [c.source for c in page.cells if c.cell_type == "markdown"]
     assert prose[0].startswith("# mine: The first\n")
