@@ -27,15 +27,15 @@ MODULES = {
     "book.claims.gains": "paper/test_gains",
     "evaluation.helmet.averages": "evaluation/helmet/test_averages",
     "evaluation.helmet.metrics": "evaluation/helmet/test_metrics evaluation/helmet/test_run",
-    "preference.pairs": "preference/test_pairs preference/test_longreward",
+    "preference.pairs": "preference/test_pairs",
     "preference.strategies": "preference/test_strategies",
     "longcontext.packing": "longcontext/test_packing longcontext/test_documents",
     "training.encoding": "training/test_encoding",
     "heads.copy_score": "heads/test_scoring heads/test_detection",
-    "heads.scores": "heads/test_scores heads/test_stability heads/test_score_files",
+    "heads.scores": "heads/test_scores heads/test_sparsity heads/test_score_files",
     "book.verdicts": "paper/test_verdicts paper/test_effects",
     "attention.ms_poe": "attention/test_ms_poe attention/test_watching",
-    "attention.sharing_plans": "attention/test_sharing_plans attention/test_share_attention",
+    "attention.sharing_plans": "attention/test_share_attention",
     "attention.share_attention":
         "attention/test_share_attention attention/test_variants attention/test_watching",
     "attention.select_attention":

@@ -1,6 +1,8 @@
 """What `import rmutils` promises, and the code that the pages print: it runs as printed."""
 
 import ast
+import doctest
+import importlib
 import inspect
 import json
 import re
@@ -203,3 +205,20 @@ def test_what_a_person_would_pass_is_taken():
     for chosen in ([True, False], np.array([True, False]), pd.Series([True, False])):
         assert len(SCORES.where(chosen).runs) == 1
     assert rmutils.Question("host", "Who?", "Halto", golds="Halto").golds == ("Halto",)
+
+
+MODULES = [".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+           for path in sorted((ROOT / "rmutils").rglob("*.py"))
+           if re.search(r"^ *>>> ", path.read_text(encoding="utf-8"), re.MULTILINE)]
+
+
+@pytest.mark.usefixtures("forgotten")
+@pytest.mark.parametrize("module", MODULES)
+def test_examples_run(module):
+    found = doctest.testmod(importlib.import_module(module))
+    assert found.attempted and not found.failed
+
+
+def test_every_promised_name_has_one():
+    for name in rmutils.__all__:
+        assert ">>> " in getattr(rmutils, name).__doc__, name

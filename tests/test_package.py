@@ -1,7 +1,9 @@
-"""The wheel, as somebody has it who never saw the clone."""
+"""The wheel, as somebody has it who never saw the clone; the library without the book."""
 
 import ast
 import os
+import pkgutil
+import re
 import subprocess
 import sys
 import zipfile
@@ -9,7 +11,9 @@ import zipfile
 import pytest
 
 from rmutils import load_tables
+from rmutils.book import MOVED
 from rmutils.core import environment, paths
+from rmutils.core.paths import DATA
 
 BUILD = "import sys, setuptools.build_meta as b; b.build_wheel(sys.argv[1])"
 
@@ -76,3 +80,32 @@ def test_threads_are_as_many_as_cores_are_free(monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     environment.share_cores()
     assert os.environ["OMP_NUM_THREADS"] == "3"
+
+
+WITHOUT = """
+import sys
+from rmutils.evaluation.helmet import EvaluateConfig
+assert EvaluateConfig.model_validate({"variant": {"kind": "extended"}}).variant.kind == "extended"
+import rmutils
+for name in rmutils.__all__:
+    getattr(rmutils, name)
+import rmutils.cli.method, rmutils.cli.models, rmutils.paper, rmutils.evaluation.teaching_card
+print(*[name for name in sys.modules if name.startswith("rmutils.book")])
+"""
+
+
+def test_the_library_loads_no_module_of_the_book():
+    """And knows all variants of attention from the start."""
+    done = subprocess.run([sys.executable, "-c", WITHOUT], capture_output=True, text=True,
+                          check=True)
+    assert done.stdout.strip() == ""
+
+
+def test_what_plans_name_is_found():
+    named = {name for plan in (DATA / "plans").glob("*.yml")
+             for name in re.findall(r"\brmutils(?:\.\w+)+", plan.read_text(encoding="utf-8"))}
+    for name in named:
+        for old, new in MOVED.items():
+            name = name.replace(old, new)
+        assert pkgutil.resolve_name(name), name
+    assert all(any(name.startswith(old) for name in named) for old in MOVED), "nobody needs it"

@@ -1,4 +1,4 @@
-"""Results of benchmarks are kept, told apart, and read back."""
+"""Benchmarks: rows are kept and told apart, and what is timed side by side computes the same."""
 
 import json
 import math
@@ -6,10 +6,15 @@ import math
 import numpy as np
 import pytest
 
+from benchmarks import llama_cpp, ways
 from benchmarks.detection import Settings
+from benchmarks.measuring import OTHERS
 from benchmarks.records import Results
+from benchmarks.watching import Asked, arithmetic, groups, measure
+from rmutils import load_model
 from rmutils.book.chapters import speed as tables
 from rmutils.book.chapters.speed import load, middle, ratio
+from tests.faults.table import LONG
 
 
 def row(way, length, seconds, **more):
@@ -93,3 +98,85 @@ def test_sampled_cases_of_the_grid_stand_for_those_of_their_length(kept):
     assert one["ours"] == pytest.approx(6 * 2) and one["sampled"] == 3
     assert one["reference"] == pytest.approx(3 * 2.5 + 3 * 10)
     assert one["ratio"] == pytest.approx(37.5 / 12)
+
+
+@pytest.fixture(scope="module")
+def lm():
+    return load_model("tiny-llama")
+
+
+@pytest.fixture(scope="module")
+def cases(lm):
+    (found,) = groups(lm, Asked(lengths=(256,), depths=(0.0, 0.5, 1.0)))
+    return found
+
+
+@pytest.fixture(scope="module")
+def reference(lm, cases):
+    return list(ways.two_phase(lm, cases, 50, lm.stop_ids))
+
+
+def test_detection_says_and_counts_what_the_published_algorithm_does(lm, cases, reference):
+    runs = list(ways.ours(lm, cases, 50, lm.stop_ids))
+    assert [run.said for run in runs] == [run.said for run in reference]
+    assert [run.copied for run in runs] == [run.copied for run in reference]
+    assert all(run.copied for run in runs), "nothing was copied, so nothing is compared"
+    made, steps = (round(sum(shares)) for shares in zip(*(run.passes for run in runs), strict=True))
+    assert steps == max(len(run.said) for run in runs) + 1 > made > 1
+
+
+def test_all_attention_of_generate_says_the_same(lm, cases, reference):
+    runs = list(ways.all_attentions(lm, cases, 50, lm.stop_ids))
+    assert [(run.said, run.copied) for run in runs] == \
+        [(run.said, run.copied) for run in reference]
+    plain = list(ways.generate(lm, cases, 50, lm.stop_ids))
+    assert [run.said for run in plain] == [run.said for run in reference]
+    assert plain[0].copied is None
+
+
+def test_published_algorithm_goes_on_after_the_end_of_an_answer(reference):
+    assert all(run.steps == 50 > len(run.said) for run in reference)
+
+
+def test_a_row_has_a_sample_per_case_or_per_round(lm, cases):
+    asked = Asked(lengths=(256,), depths=(0.0, 0.5, 1.0), new_tokens=2, rounds=2)
+    ours, other = (measure(lm, way, cases, asked) for way in ("rmutils", "plain generation"))
+    assert len(ours["prefill"]) == len(ours["decode"]) == 2 and len(ours["said"]) == 3
+    assert len(other["prefill"]) == 3 and other["copied"] is None
+    assert ours["said"] == other["said"]
+    assert ours["base_mib"] <= ours["peak_mib"]
+
+
+def test_arithmetic_counts_each_product_once(lm):
+    """Per token and layer: query, key, value, output and the three of the MLP; attention twice."""
+    config, tokens = lm.model.config, 7
+    width = config.num_attention_heads * config.head_dim
+    keys = config.num_key_value_heads * config.head_dim
+    weights = config.hidden_size * (2 * width + 2 * keys + 3 * config.intermediate_size)
+    attention = 2 * 2 * width * tokens**2 / 2  # two products, half of them masked
+    expected = config.num_hidden_layers * (2 * weights * tokens + attention) \
+        + 2 * config.hidden_size * config.vocab_size
+    assert arithmetic(lm, tokens) == expected
+
+
+def test_agreement_by_hand():
+    """At one of two positions the same token; the divergence of two tokens, of 1/2 and of 3/4."""
+    ours, theirs = np.log([[3, 1], [1, 1.1]]), np.log([[3, 1], [3, 1]])
+    found = llama_cpp.agreement(ours, theirs)
+    p = 1 / 2.1
+    nats = p * math.log(p / 0.75) + (1 - p) * math.log((1 - p) / 0.25)
+    assert (found["positions"], found["top"]) == (2, 0.5)
+    assert found["kl"] == pytest.approx(nats / 2) and found["kl_most"] == pytest.approx(nats)
+
+
+@pytest.mark.skipif(not (LONG and OTHERS.exists()),
+                    reason="takes a minute, after `make bench`: RMUTILS_FAULTS=long")
+def test_llama_cpp_reads_the_same(tmp_path):
+    """It rounds activations to eight bits, so numbers differ a little, and now and then a token;
+    of the same weights as float32 it rounds nothing."""
+    settings = llama_cpp.Settings(**llama_cpp.QUICK)
+    assert llama_cpp.measure(settings, tmp_path)
+    found = {row["what"]: row for row in Results("llama_cpp", settings, tmp_path).rows}
+    assert found["agreement"]["top"] >= 0.95 and found["agreement"]["kl"] < 0.02
+    assert len({*found["answers"]["found"]}) == 1
+    assert found["exact"]["top"] == 1 and found["exact"]["kl"] < 1e-5

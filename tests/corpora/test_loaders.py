@@ -5,9 +5,12 @@ import json
 
 import pytest
 
+from rmutils import DetectConfig
 from rmutils.core.errors import UserError
 from rmutils.core.files import read_text
+from rmutils.core.paths import CORPORA
 from rmutils.corpora.niah import load_haystacks, load_needles, needle_of
+from rmutils.heads.detection import material
 
 RECORD = {"needle": "The key is red.", "question": "What is the key?", "real_needle": "red"}
 
@@ -101,3 +104,13 @@ def test_needle_file_errors(tmp_path):
     (tmp_path / "own.jsonl").write_bytes(b"\xff")
     with pytest.raises(UserError, match="not UTF-8"):
         load_needles(tmp_path)
+
+
+def test_a_set_is_asked_for_by_name():
+    config = DetectConfig(needle_set="associative", needles=2)
+    assert material(config, "book")[1] == load_needles(CORPORA["book"] / "associative")[:2]
+    assert material(config.changed({"corpus": "world", "needle_set": "plain"}), "book")[1] == (
+        load_needles(CORPORA["world"] / "plain")[:2])
+    with pytest.raises(UserError, match="no needle set of world .*'associative'.*literal"):
+        material(config, "world")
+    assert config.identity() == DetectConfig(needles=2).identity()  # texts count, not names

@@ -1,6 +1,6 @@
-"""Measurements against other ways to the same numbers; stored, resumed and compared."""
+"""Measurements under variants against other ways to the same numbers; curves and costs by hand."""
 
-
+import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -8,6 +8,7 @@ import torch
 from rmutils.attention.ms_poe import MsPoe
 from rmutils.attention.select_attention import Select
 from rmutils.attention.sharing_plans import calibration_prompts
+from rmutils.book.experiments.run_costs import H100, LLAMA_8B, roofline, step
 from rmutils.book.experiments.sweep_questions import KNOWN_TOKENS
 from rmutils.book.experiments.under_variants import (
     TextsConfig,
@@ -15,6 +16,7 @@ from rmutils.book.experiments.under_variants import (
     changes,
     levels,
     measure,
+    perplexities,
 )
 from rmutils.book.experiments.variant_questions import DocumentsConfig, document_questions
 from rmutils.core.errors import UserError
@@ -134,3 +136,66 @@ def test_bounds_are_those_of_the_quantity():
         "high"].item()
     with pytest.raises(ValueError, match="out of bounds"):
         levels(table.assign(correct=100 * table["correct"]), "correct")
+
+
+RIGHT = {  # variant -> a row per question: right at places 0, 0.5, 1
+    "plain": [(1, 0, 1), (1, 0, 1), (1, 0, 0), (1, 1, 1)],
+    "flat": [(1, 1, 1), (1, 1, 1), (1, 1, 0), (1, 1, 1)]}
+
+
+@pytest.fixture
+def answers():
+    return pd.DataFrame([
+        {"variant": name, "length": 256, "question": i, "place": place, "correct": float(right)}
+        for name, rows in RIGHT.items() for i, row in enumerate(rows)
+        for place, right in zip((0, 0.5, 1), row, strict=True)])
+
+
+def test_levels_by_place(answers):
+    found = levels(answers, "correct", ["place"]).set_index(["variant", "place"])
+    assert found.loc["plain", "value"].tolist() == [1, 0.25, 0.75]
+    assert found.loc["plain", "samples"].tolist() == [4, 4, 4]
+    assert found.loc[("plain", 0), ["low", "high"]].tolist() == [1, 1]  # all alike
+    low, high = found.loc[("plain", 0.5), ["low", "high"]]
+    assert low == 0 and 0.5 <= high <= 1
+    whole = levels(answers, "correct").set_index("variant")["value"]
+    assert whole.tolist() == pytest.approx([8 / 12, 11 / 12])
+
+
+def test_changes_are_paired(answers):
+    """Three of four questions gain one of three places."""
+    row, = changes(answers, "correct").itertuples()
+    assert row.variant == "flat" and row.effect == pytest.approx(3 / 12)
+    assert (row.samples, row.clusters) == (12, 4) and np.isnan(row.p)  # p is 1/8 at least
+    shuffled = changes(answers.sample(frac=1, random_state=0), "correct")
+    assert shuffled["effect"].item() == pytest.approx(row.effect)
+
+
+def test_perplexities_by_hand():
+    texts = pd.DataFrame({"variant": ["plain"] * 3 + ["odd"] * 3, "question": [0, 1, 2] * 2,
+                          "nats": [1.0, 2, 3, 1.1, 2.1, 3.1]})
+    found = perplexities(texts).set_index("variant")
+    assert found["value"].tolist() == pytest.approx([np.exp(2), np.exp(2.1)])
+    assert found.loc["plain", ["change", "change_low", "change_high"]].tolist() == [0, 0, 0]
+    # every text rises by as much, so nothing is left to chance
+    assert found.loc["odd", ["change", "change_low", "change_high"]].tolist() == pytest.approx(
+        [np.expm1(0.1)] * 3)
+
+
+def test_a_plain_step_reads_all_weights_and_keys():
+    layer = 4096 * 4096 * 2 + 4096 * 1024 * 2 + 3 * 4096 * 14336
+    numbers = 32 * layer + 4096 * 128256 + 32 * 2 * 8 * 128 * 10_000
+    found = step(LLAMA_8B, H100, 10_000)
+    assert found["memory"] == pytest.approx(2 * numbers / 3.35e12)
+    assert found["bound"] == found["memory"] > found["arithmetic"]
+    assert found["held"] == 131_072 * 10_000  # 128 KiB a token
+
+
+def test_selected_tokens_pass_through_later_layers_again():
+    table = roofline([10_000], [0.01, 0.1, 1]).set_index("kept")
+    one = table.loc[0.1]
+    layer = 4096 * 4096 * 2 + 4096 * 1024 * 2 + 3 * 4096 * 14336
+    assert one["arithmetic"] == pytest.approx(2 * 16 * layer * 1000 / 989e12, rel=0.1)
+    assert table["times"].is_monotonic_increasing and table.loc[0.01, "times"] < 1
+    assert table.loc[1, "times"] > 10
+    assert one["held_share"] == pytest.approx(18 / 32)  # half of the layers, and hidden states

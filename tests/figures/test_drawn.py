@@ -1,14 +1,29 @@
-"""The data beside a figure are what was drawn, as the numbers that went in."""
+"""Figures: the data beside them, one style for light and dark pages, and CSV that runs nothing."""
 
+import csv
 import io
+import re
 
 import numpy as np
 import pandas as pd
+import pytest
 from IPython.core.formatters import DisplayFormatter
 from matplotlib.figure import Figure
 
+from rmutils.book.chapters.masking_sweep.plots import by_length
+from rmutils.book.figures import use_style
 from rmutils.book.figures.head_figures import success_map
-from rmutils.book.figures.style import MOST_CELLS, carried, drawn_data
+from rmutils.book.figures.report import number
+from rmutils.book.figures.style import (
+    DARK_PAPER,
+    MODEL_COLOURS,
+    MOST_CELLS,
+    carried,
+    drawn_data,
+    new_axes,
+    to_svg,
+)
+from rmutils.core.files import to_csv
 
 
 def panel(figure: Figure):
@@ -77,3 +92,88 @@ def test_output_carries_the_data_beside_the_picture():
     _, metadata = formatter.format(figure)
     read = pd.read_csv(io.StringIO(metadata["rmutils"]["csv"]))
     assert read[["x", "y", "series"]].to_numpy().tolist() == [[1 / 3, 2 / 3, "'=1+1"]]
+
+
+COLOUR = re.compile(r"(?:fill|stroke): (#[0-9a-f]{6})")
+
+
+def contrast(a: str, b: str) -> float:
+    """Of two colours, as the Web Content Accessibility Guidelines define it."""
+    def luminance(colour):
+        parts = [int(colour[i:i + 2], 16) / 255 for i in (1, 3, 5)]
+        linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+        return sum(w * p for w, p in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+    low, high = sorted((luminance(a), luminance(b)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def in_the_dark(picture: str) -> dict[str, str]:
+    """Each colour that is drawn with -> what the picture's own rules make of it."""
+    rules, drawn = picture.split("</style>", 1)
+    assert "@media (prefers-color-scheme: dark)" in rules
+    changed = dict(re.findall(r'\[style\*="stroke: (#\w+)"\] { stroke: (#\w+)', rules))
+    assert changed == dict(re.findall(r'\[style\*="fill: (#\w+)"\] { fill: (#\w+)', rules))
+    return {colour: changed.get(colour, colour) for colour in COLOUR.findall(drawn)}
+
+
+def test_lines_can_be_seen_and_text_can_be_read_in_both_modes():
+    use_style()
+    table = pd.DataFrame({"length": [256, 512], "value": 0.5, "low": 0.4, "high": 0.6})
+    seen = in_the_dark(to_svg(by_length(dict.fromkeys([*MODEL_COLOURS, "other"], table), "y")))
+    assert len(seen) >= 7 and "#000000" not in seen
+    ground = seen.pop("#ffffff")  # the figure's own, for which there is a rule of its own
+    assert ground == "#ffffff" and all(contrast(c, DARK_PAPER) >= 3 for c in seen.values())
+    figure, axes = new_axes()
+    axes.text(0.5, 0.5, "Some text")
+    ink = in_the_dark(to_svg(figure))
+    ink.pop("#ffffff")
+    assert all(contrast(light, "#ffffff") >= 7 and contrast(dark, DARK_PAPER) >= 7
+               for light, dark in ink.items())
+
+
+def test_the_ground_is_the_first_shape():
+    """The rule for it names that shape; no other shape may be white and as large."""
+    figure, axes = new_axes()
+    axes.plot([0, 1])
+    picture = to_svg(figure)
+    assert re.search(rf"#patch_1 > path {{ fill: {DARK_PAPER} !important }}", picture)
+    ground = re.search(r'<g id="patch_1">\s*<path d="([^"]*)" style="fill: #ffffff"', picture)
+    width, height = re.search(r'viewBox="0 0 (\S+) (\S+)"', picture).groups()
+    assert re.findall(r"[\d.]+", ground[1])[:3:2] == ["0", width]
+    assert COLOUR.findall(picture.split("</style>", 1)[1]).count("#ffffff") == 1
+
+
+def rows(frame: pd.DataFrame) -> list[list[str]]:
+    return list(csv.reader(io.StringIO(to_csv(frame))))
+
+
+def test_numbers_keep_all_their_digits():
+    values = np.random.default_rng(0).normal(size=50) * 10.0 ** np.arange(-25, 25)
+    frame = pd.DataFrame({"x": values, "n": range(50)})
+    read = pd.read_csv(io.StringIO(to_csv(frame)))
+    pd.testing.assert_frame_equal(read, frame, check_exact=True)
+
+
+@pytest.mark.parametrize("start", ["=", "+", "-", "@", "＝", "＋", "－", "＠", "\t", "\r", "\n"])
+def test_no_cell_and_no_name_is_a_formula(start):
+    text = f'{start}HYPERLINK("x","y"),\n2'
+    assert rows(pd.DataFrame({text: [text]})) == [[f"'{text}"], [f"'{text}"]]
+
+
+def test_harmless_text_stays_as_it_is():
+    frame = pd.DataFrame({"a-b": ["'tis", "1-2", "–", "a,\"b\"\nc", None], "x": [-1.5, 2, 3, 4, 5]})
+    assert rows(frame) == [["a-b", "x"], ["'tis", "-1.5"], ["1-2", "2.0"], ["–", "3.0"],
+                           ['a,"b"\nc', "4.0"], ["", "5.0"]]
+
+
+def test_a_number_with_its_interval_becomes_three_columns():
+    cells = [number(-0.6123, -0.75, -0.5), number(12, 10, 15), "–", number(1.5), "near 1 [0, 2]"]
+    assert rows(pd.DataFrame({"score": cells})) == [
+        ["score", "score, low", "score, high"], ["-0.61", "-0.75", "-0.50"], ["12", "10", "15"],
+        ["–", "", ""], ["1.5", "", ""], ["near 1 [0, 2]", "", ""]]
+
+
+def test_columns_of_one_name_stay_apart():
+    frame = pd.DataFrame([[1, 2, 3]], columns=["a", "b", "a"])
+    assert rows(frame) == [["a", "b", "a (2)"], ["1", "2", "3"]]

@@ -1,9 +1,12 @@
 """Comparisons: each interval on its side of the reference, in shape, colour and words."""
 
+import numpy as np
 import pandas as pd
 import pytest
 
+from rmutils.book.experiments.masked_needles import ANYWHERE, COPY, MATCHED, TOP, WHOLE
 from rmutils.book.figures.forest import SIGNS, forest
+from rmutils.book.figures.real_figures import needles_left_figure
 from rmutils.book.figures.style import WIDTH, drawn_data, to_svg, use_style
 
 NAN = float("nan")
@@ -62,3 +65,23 @@ def test_a_corrected_p_decides_where_it_is_given():
     assert [sign for _, sign, _ in marks(figure.axes[0])] == [">", "o", "o", "D"]
     words = [text.get_text() for text in figure.legends[0].texts]
     assert words == ["shown: above zero", "undecided", "no interval"]
+
+
+def shares(model, score=COPY, needle_set="facts-literal"):
+    found = [(WHOLE, 0, 0.9), (TOP, 1, 0.8), (TOP, 4, 0.2), (MATCHED, 4, 0.7), (ANYWHERE, 4, 0.75)]
+    return pd.DataFrame([
+        {"model": model, "set": needle_set, "score": "" if policy == WHOLE else score,
+         "policy": policy, "count": count, "value": value, "low": value - 0.1,
+         "high": value + 0.1} for policy, count, value in found])
+
+
+def test_needles_left_against_the_share_of_heads():
+    figure = needles_left_figure(pd.concat([shares("small"), shares("large")]),
+                                 {"small": 40, "large": 400})
+    data = drawn_data(figure)
+    top = data[(data["series"] == "heads that copy most") & (data["mark"] == "line")]
+    assert top.groupby("panel", sort=False)["x"].apply(list).to_dict() == {
+        "small (40 heads)": [2.5, 10], "large (400 heads)": [0.25, 1]}
+    assert [*top["y"]] == [80, 20] * 2
+    ends = data[(data["mark"] == "span") & (data["series"] == "others of the same layers")]
+    np.testing.assert_allclose(ends[["y", "y to"]], [[60, 80]] * 2)

@@ -1,4 +1,4 @@
-"""Detections as stored results."""
+"""Detections as stored results, and the large grid that ships."""
 
 import json
 import os
@@ -15,10 +15,10 @@ from rmutils.cli import heads_commands
 from rmutils.core.catalog import stored_results
 from rmutils.core.errors import UserError
 from rmutils.core.paths import CORPORA
-from rmutils.core.results import Stage, find
+from rmutils.core.results import Stage, find, stored
 from rmutils.corpora.niah import load_needles
-from rmutils.heads import DetectConfig, HeadScores, detection
-from rmutils.heads.detection import DETECT, detect_stored, inputs_of
+from rmutils.heads import DetectConfig, HeadScores, detect, detection
+from rmutils.heads.detection import DETECT, detect_stored, even_depths, inputs_of
 from rmutils.models import identify
 from tests.conftest import make_lm
 
@@ -184,3 +184,29 @@ def test_a_table_of_what_is_stored(home, llama):
         stored_results("detct")
     with pytest.raises(UserError, match="no stored result of the model 'anothr'. Did you mean"):
         stored_results(model="anothr")
+
+
+LENGTHS = (256, 512, 768, 1024, 1536, 2048, 3072, 4096)
+LARGE = DetectConfig(lengths=LENGTHS, depths=even_depths(10))
+
+
+@pytest.fixture(scope="module")
+def large():
+    return detect_stored("smollm2-135m", LARGE, compute="never")
+
+
+def test_all_shipped_results_match_their_manifests():
+    shipped = [artifact for artifact in stored() if artifact.shipped]
+    assert shipped
+    assert [problem for artifact in shipped for problem in artifact.problems()] == []
+
+
+def test_some_of_its_cases_come_out_again(large, smollm):
+    """On this machine, now: the same needles are found, and the same heads copy."""
+    again = detect(smollm, DetectConfig(lengths=(256,), depths=(0.0, 1.0), needles=1))
+    cases = large[0].cases
+    same = large[0].where(cases["case"].isin(again.cases["case"]).to_numpy())
+    assert again.cases["case"].tolist() == same.cases["case"].tolist()
+    assert again.cases["success"].tolist() == same.cases["success"].tolist()
+    np.testing.assert_allclose(again.runs, same.runs, atol=0.1)
+    assert (again.runs != same.runs).mean() < 0.01

@@ -15,7 +15,7 @@ from rmutils.core.paths import DATA
 from rmutils.corpora.niah import Haystack, Needle, NiahBuilder, PublishedNiahBuilder
 from rmutils.evaluation.abilities.mt_bench import MTBenchConfig, Question, _render
 from rmutils.models import language_model, text_encoder
-from rmutils.models.language_model import LanguageModel, counter
+from rmutils.models.language_model import LanguageModel, counter, without_thoughts
 from rmutils.training.encoding import encode
 from tests.conftest import TEMPLATE
 from tests.training.conftest import quick
@@ -148,3 +148,15 @@ def test_an_end_that_is_not_known_is_refused(llama):
     assert lm.stop_ids == {0, 1, 2}
     with pytest.raises(UserError, match=r"eos_token, <\|im_end\|>, is not one of generation_con"):
         _ = lm.end_of_turn
+
+
+@pytest.mark.parametrize(("response", "answer"), [
+    ("<think>\nIs it 3?\n</think>\n\n4", "4"),
+    ("<think>Is it 3", ""),
+    ("Is it 3? No.</think> 4", "4"),  # its beginning stands in the prompt
+    ("No.</think> 4 <think>or 5?</think> indeed", "4  indeed"),
+    ("4 <think>or 5?</think> indeed", "4  indeed"),
+    (" 4 ", "4"),
+])
+def test_only_the_answer_is_left(response, answer):
+    assert without_thoughts(response) == answer

@@ -1,12 +1,15 @@
-"""The transcription: complete, in the layout that is promised, and refused when damaged."""
+"""The transcription: complete, in the promised layout, refused when damaged; its command."""
 
+import json
 import shutil
 
 import pandas as pd
 import pytest
+from typer.testing import CliRunner
 
+from rmutils.cli.paper_commands import paper_app
 from rmutils.core.errors import UserError
-from rmutils.paper import load_tables
+from rmutils.paper import audit, load_tables
 from rmutils.paper.tables import PAPER, printed_table
 
 
@@ -78,3 +81,39 @@ def test_missing_and_undecodable_files_are_named(folder):
 def test_a_table_that_does_not_exist():
     with pytest.raises(UserError, match="no Table 8 in source 'ja'"):
         printed_table("ja", 8)
+
+
+def run(*arguments: str) -> str:
+    result = CliRunner().invoke(paper_app, arguments, catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def test_tables_keep_their_digits():
+    shown = run("tables", "--source", "en", "--table", "9")
+    assert shown.startswith("en Table 9\n")
+    assert "37.34" in shown
+    assert "46.40" in shown
+
+
+def test_tables_as_json():
+    records = json.loads(run("tables", "--source", "ja", "--json"))
+    tables = load_tables()
+    assert records == json.loads(tables[tables.source == "ja"].to_json(orient="records"))
+
+
+def test_audit_as_text_and_as_json():
+    findings = audit()
+    disagree = int((~findings.agrees).sum())
+    shown = run("audit")
+    assert shown.count("(disagrees)") == disagree
+    assert shown.endswith(f"{disagree} of {len(findings)} comparisons disagree.\n")
+    assert run("audit", "--all").count("(agrees)") == len(findings) - disagree
+    assert len(json.loads(run("audit", "--json"))) == disagree
+    assert len(json.loads(run("audit", "--json", "--all"))) == len(findings)
+
+
+def test_bad_usage():
+    with pytest.raises(UserError, match="no Table 13"):
+        run("tables", "--table", "13")
+    assert CliRunner().invoke(paper_app, ["tables", "--source", "fr"]).exit_code == 2

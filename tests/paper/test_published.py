@@ -1,4 +1,4 @@
-"""Derived tables of the published scores: consistent as shipped, right on a small made case."""
+"""Published scores: derived tables and copies among the runs, by hand and as shipped."""
 
 import json
 import os
@@ -8,8 +8,16 @@ import numpy as np
 import pytest
 
 from rmutils.core.errors import UserError
+from rmutils.heads.scores import HeadScores
 from rmutils.paper import load_published_scores
-from rmutils.paper.head_checks import derive, write
+from rmutils.paper.head_checks import (
+    derive,
+    each_map_once,
+    map_numbers,
+    map_table,
+    stretches,
+    write,
+)
 from rmutils.paper.tables import PAPER, PUBLISHED_SCORES, PUBLISHED_STABILITY, PUBLISHED_SUMMARY
 
 
@@ -59,3 +67,30 @@ def test_folder_without_scores(tmp_path):
 def test_shipped_files_are_derived_again_byte_for_byte(tmp_path):
     for path in write(derive(Path(os.environ["RETMASK_HEAD_SCORES"])), tmp_path):
         assert path.read_bytes() == (PAPER / path.name).read_bytes()
+
+
+@pytest.fixture
+def scores():
+    a, b, c = np.random.default_rng(0).random((3, 2, 3))
+    return HeadScores(np.stack([a, a, b, a, c, c, c]), "m")
+
+
+def test_numbers_by_comparing_all_pairs(scores):
+    runs = scores.runs
+    first = [min(j for j in range(i + 1) if (runs[i] == runs[j]).all()) for i in range(len(runs))]
+    assert map_numbers(scores).tolist() == [sorted({*first}).index(i) for i in first]
+    assert map_numbers(scores).tolist() == [0, 0, 1, 0, 2, 2, 2]
+
+
+def test_each_map_once(scores):
+    once = each_map_once(scores)
+    np.testing.assert_array_equal(once.runs, scores.runs[[0, 2, 4]])
+    assert once.model == "m"
+
+
+def test_stretches_cover_all_runs(scores):
+    table = map_table(scores)
+    blocks = stretches(table)
+    assert blocks["length"].tolist() == [2, 1, 1, 3] and blocks["start"].tolist() == [0, 2, 3, 4]
+    again = np.repeat(blocks["map"], blocks["length"]).tolist()
+    assert again == table["map"].tolist()

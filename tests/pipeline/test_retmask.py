@@ -12,16 +12,17 @@ from safetensors.torch import load_file
 from typer.testing import CliRunner
 
 from rmutils.__main__ import app
-from rmutils.book.experiments.planned_runs import retrain_missing
+from rmutils.book.experiments.planned_runs import retrain_missing, stored_runs
 from rmutils.core import results
 from rmutils.core.errors import UserError
-from rmutils.heads import choose, detect
+from rmutils.heads import DetectConfig, choose, detect
 from rmutils.models import load_model
 from rmutils.pipeline import retmask
 from rmutils.pipeline.retmask import RetMaskConfig, half_of, run_command, run_retmask
 from rmutils.preference.instructions import draw
 from rmutils.preference.responses import Transformers, respond
 from rmutils.preference.strategies import STRATEGIES
+from rmutils.training import RECIPES
 from rmutils.training.compute_backend import ComputeBackend, Launch
 
 QUICK = RetMaskConfig().changed({
@@ -174,3 +175,22 @@ def test_wrong_words(tiny, words, message):
     told = CliRunner().invoke(app, ["retmask", str(tiny), *words])
     assert told.exit_code == 2 and message in told.stderr, told.output
     assert "Traceback" not in told.output
+
+
+CONFIG = RetMaskConfig(
+    instructions=3, tau=0.0, recipe=RECIPES["smoke"],
+    detect=DetectConfig(lengths=(200,), depths=(0.5,), needles=2, max_new_tokens=20),
+).changed({"responses.max_new_tokens": 8})
+
+
+def test_found_missing_and_damaged(tiny):
+    seeds = [CONFIG.changed({"seed": seed}) for seed in (0, 1)]
+    found, missing = stored_runs(str(tiny), seeds)
+    assert not found and len(missing) == 2
+    made = run_retmask(str(tiny), seeds[1])
+    (found,), (command,) = stored_runs(str(tiny), seeds)
+    assert found.artifact.name == made.artifact.name and found.heads == made.heads
+    assert command == missing[0] and "--seed" not in command and "--seed 1" in missing[1]
+    made.artifact.path("curve.csv").write_text("step\n")
+    with pytest.raises(UserError, match="curve.csv: content differs"):
+        stored_runs(str(tiny), seeds)

@@ -6,7 +6,15 @@ import pytest
 
 from rmutils.core.errors import UserError
 from rmutils.corpora.world.knowledge import instructions
-from rmutils.preference.instructions import MAX_CHARACTERS, SOURCES, Instruction, draw, sieve
+from rmutils.preference import instructions as drawing
+from rmutils.preference.instructions import (
+    MAX_CHARACTERS,
+    SOURCES,
+    Instruction,
+    draw,
+    draw_stored,
+    sieve,
+)
 
 
 def texts(drawn) -> list[str]:
@@ -113,3 +121,22 @@ def test_unknown_source():
 def test_self_needs_a_model():
     with pytest.raises(UserError, match='"self" needs a model'):
         draw("self", 1)
+
+
+def test_own_instructions_are_written_once(llama, monkeypatch):
+    turns = [("Name a fish.", None), ("Hi", "too short"), ("Name a fish.", None),
+             ("Name a tree.", None), ("Name a bird.", None)]
+    monkeypatch.setattr(drawing, "synthesize", lambda *args: iter(turns))
+    drawn, (artifact,) = draw_stored("self", 2, seed=0, lm=llama)
+    assert [i.text for i in drawn.instructions] == ["Name a fish.", "Name a tree."]
+    assert drawn.dropped == {"too short": 1, "duplicate": 1}
+    assert artifact.manifest["facts"] == {"instructions": 2, "dropped": drawn.dropped}
+    turns.clear()
+    assert draw_stored("self", 2, seed=0, lm=llama) == (drawn, (artifact,))
+    with pytest.raises(Exception, match="2 instructions are wanted"):
+        draw_stored("self", 2, seed=1, lm=llama)
+
+
+def test_the_world_is_not_kept(llama):
+    drawn, kept = draw_stored("world", 5, seed=3, lm=llama)
+    assert drawn == draw("world", 5, seed=3) and kept == ()

@@ -4,12 +4,14 @@ import itertools
 import math
 import random
 
+import numpy as np
 import pytest
 
 from rmutils.corpora.world.facts import Fact
 from rmutils.corpora.world.writing import Question
 from rmutils.evaluation.helmet import metrics
 from rmutils.evaluation.helmet import metrics as about
+from rmutils.evaluation.helmet.evaluation import baselines
 from rmutils.evaluation.helmet.metrics import METRICS, parse
 
 HOME = Fact("Alan Abbeck", "home", "Foxmoor")
@@ -250,3 +252,20 @@ def test_sentences_of_less_than_five_characters_are_none():
 def test_the_last_grades_of_a_reply_count(reply, grade):
     """What is no JSON is passed over, what is no grade is not."""
     assert about.read_grades(reply, "fluency") == (grade and {"fluency": grade})
+
+
+def test_against_loops():
+    rng = np.random.default_rng(0)
+    scores, texts = rng.uniform(0, 100, (7, 7)), np.array([0, 0, 1, 1, 1, 2, 3])
+    shuffled = [scores[q, a] for q in range(7) for a in range(7) if texts[q] != texts[a]]
+    constant = [np.mean([scores[q, a] for q in range(7) if q != a]) for a in range(7)]
+    assert baselines(scores, texts) == pytest.approx((np.mean(shuffled), max(constant)))
+
+
+def test_known_answers():
+    """A constant answer is as good as itself; one that fits its own question alone is worth
+    nothing elsewhere."""
+    constant = np.tile([[30.0], [0.0], [60.0]], 3)
+    assert baselines(constant, np.arange(3)) == (30, pytest.approx(45))
+    assert baselines(100 * np.eye(4), np.arange(4)) == (0, 0)
+    assert np.isnan(baselines(np.ones((2, 2)), np.zeros(2))[0])

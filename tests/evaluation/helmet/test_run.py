@@ -13,6 +13,7 @@ from rmutils.core.errors import NotStored, UserError
 from rmutils.core.results import Artifact
 from rmutils.evaluation.helmet import EvaluateConfig, evaluate, evaluate_stored
 from rmutils.evaluation.helmet import evaluation as module
+from rmutils.evaluation.helmet import evaluation as stored
 from rmutils.evaluation.helmet.averages import averages
 from rmutils.evaluation.helmet.metrics import GradingJudge
 from rmutils.evaluation.helmet.prompts import prompter_of, questions
@@ -282,3 +283,19 @@ def test_trained_models_by_the_name_of_their_training(cache, teaching, monkeypat
     config = EvaluateConfig(datasets=("choice",), lengths=(300,), samples=2)
     table = evaluate(lm, config)
     pd.testing.assert_frame_equal(table, evaluate(teaching, config))
+
+
+CONFIG = EvaluateConfig(datasets=("document_qa", "labels_coarse", "key_value"),
+                        lengths=(300, 400), samples=3)
+
+
+def test_no_worker_is_without_work(cache, monkeypatch):
+    """A single data set is answered by this process, two by two others of the four."""
+    asked = []
+    monkeypatch.setattr(stored, "evaluate_side_by_side", lambda *given: asked.append(given[3])
+                        or evaluate(load_model("tiny-llama"), given[1], journal=given[2]))
+    for names in (("key_value",), ("key_value", "labels_coarse")):
+        config = CONFIG.changed({"datasets": names, "lengths": (300,), "samples": 1})
+        table, _ = stored.evaluate_stored("tiny-llama", config, workers=4)
+        assert {*table["dataset"]} == {*names}
+    assert asked == [2]

@@ -1,13 +1,21 @@
-"""The frame of a page: box on top, later tables folded, sections without data left out."""
+"""The frame of a page, the moving picture of the front page, and pages with an address."""
 
+import re
 from types import SimpleNamespace
+from xml.etree import ElementTree
 
 import pandas as pd
+import pytest
+from bs4 import BeautifulSoup
 from docutils import nodes
 from docutils.utils import new_document
 
 from rmutils.book.figures import report
+from rmutils.book.site.pages.address import VARIABLE
 from rmutils.book.site.pages.frame import OPEN_TABLES, arrange, lead_across
+from rmutils.book.site.pages.walk import PICTURE, picture, walk
+from rmutils.core import paths
+from tests.site.pages.conftest import build
 
 
 def page(*sections, name="chapters/one"):
@@ -73,3 +81,59 @@ def test_numbers_lead_to_places_on_other_pages():
     assert [link["refuri"] for link in links] == [
         "#own", "chapters/two.html#fig-far", "#lost", "https://a.b"]
     assert document[-1].astext() == box.replace("#fig-far", "chapters/two.html#fig-far")
+
+
+CASE = {
+    "prompt": ["<|start|>", *(f" far{n}" for n in range(20)), " The", " code", " is", " sev", "en",
+               ".", " then", " <b>", " What", " code", "?", "<|end|>"],
+    "inserted": [21, 27], "needle": [24, 26], "written": [" code", " sev", "en"],
+    "heads": [{"name": "layer 1, head 2: 0.50", "looks": [30, 24, 25],
+               "copied": [False, True, True]}]}
+
+
+def test_lines_join_each_written_token_with_the_place_looked_at():
+    drawn = BeautifulSoup(picture(CASE), "html.parser")
+    texts = drawn.find_all("text")
+    by_kind = {kind: [t for t in texts if kind in t["class"]]
+               for kind in ("needle", "copied", "other", "prompt")}
+    assert [t.text for t in by_kind["needle"]] == ["sev", "en"]
+    assert [t.text for t in by_kind["copied"]] == ["sev", "en"]
+    assert {"start", "…", "<b>", "far19"} <= {t.text for t in by_kind["prompt"]}
+    assert "far0" not in {t.text for t in texts} and "<|end|>" not in {t.text for t in texts}
+    lines = drawn.find_all("g")
+    assert len(lines) == 3
+    for line, place in zip(lines[1:], by_kind["needle"], strict=True):
+        frame = line.find("rect")
+        assert abs(float(frame["x"]) + 2 - float(place["x"])) <= 1
+        end = re.findall(r"[\d.]+", line.find("path")["d"])[-2]
+        middle = float(place["x"]) + float(place["textlength"]) / 2
+        assert abs(float(end) - middle) <= 1.5
+
+
+def test_readme_shows_the_picture_of_the_book():
+    if not (paths.BOOK / "chapters" / "01_preliminaries.ipynb").is_file():
+        pytest.skip("the book is not built")
+    assert PICTURE.read_text(encoding="utf-8") in walk(paths.BOOK)
+    assert "book/_static/walk.svg" in (paths.ROOT / "README.md").read_text(encoding="utf-8")
+
+
+ADDRESS = "https://example.org/book"
+
+
+def test_without_an_address_there_are_no_cards_and_no_map(pages):
+    text = (pages / "index.html").read_text(encoding="utf-8")
+    assert "og:" not in text and "canonical" not in text
+    assert not (pages / "sitemap.xml").exists()
+
+
+def test_with_an_address_pages_have_cards_and_there_is_a_map(book, tmp_path, monkeypatch):
+    monkeypatch.setenv(VARIABLE, ADDRESS)
+    html = build(book, tmp_path)
+    text = (html / "chapters" / "05_one.html").read_text(encoding="utf-8")
+    assert f'property="og:url" content="{ADDRESS}/chapters/05_one.html"' in text
+    assert 'property="og:site_name" content="A book"' in text
+    image = text.partition(f'property="og:image" content="{ADDRESS}/')[2].partition('"')[0]
+    assert (html / image).read_bytes().startswith(b"\x89PNG")
+    places = {place.text for place in ElementTree.parse(html / "sitemap.xml").iter()
+              if place.tag.endswith("loc")}
+    assert places == {f"{ADDRESS}/{name}.html" for name in ("index", "lists", "chapters/05_one")}
