@@ -11,17 +11,17 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 from torch import Tensor
-from transformers import AttentionInterface, DynamicCache, PreTrainedModel
+from transformers import DynamicCache, PreTrainedModel
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
-from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, AttentionMaskInterface
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from rmutils.core.errors import UserError
 from rmutils.core.validation import checked
+from rmutils.models.changes import register, using
 from rmutils.models.engine import drafts
 from rmutils.models.engine.caches import filled, stack_caches
 from rmutils.models.engine.generation import steps
-from rmutils.models.engine.implementations import GROUPED, register, register_by_layer, using
+from rmutils.models.engine.implementations import GROUPED, register_by_layer
 from rmutils.models.families import needs_eager
 from rmutils.models.head_blocks import attentions, keeps_states
 
@@ -74,15 +74,8 @@ class ArgMaxRecorder:
 
 
 def retrieval_capture(
-    module: Any,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attention_mask: Tensor | None,
-    *,
-    scaling: float,
-    recorder: ArgMaxRecorder | None = None,
-    **kwargs: Any,
+    module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, *,
+    scaling: float, recorder: ArgMaxRecorder | None = None, **kwargs: Any,
 ) -> tuple[Tensor, None]:
     """SDPA that also records the arg-max key of every head, in the rows of the newest tokens."""
     if recorder is None:
@@ -127,16 +120,9 @@ def capturing(model: PreTrainedModel) -> Iterator[ArgMaxRecorder]:
             yield ArgMaxRecorder()
         return
     name = f"watched_{own}"
-    register_around(name, own, _watched(own))
+    register(name, _watched(own), own)
     with using(model, name):
         yield ArgMaxRecorder()
-
-
-def register_around(name: str, own: str, attention: Callable[..., Any]) -> None:
-    """Make what looks at another attention known to transformers, with the masks of that one."""
-    AttentionInterface.register(name, attention)
-    if own in ALL_MASK_ATTENTION_FUNCTIONS:
-        AttentionMaskInterface.register(name, ALL_MASK_ATTENTION_FUNCTIONS[own])
 
 
 def attention_called(own: str, module: Any) -> Callable[..., tuple[Tensor, Tensor | None]]:
@@ -178,8 +164,7 @@ def register_attention(name: str) -> Callable[[T], T]:
     (4, 16)
     """
     def add(attention: T) -> T:
-        AttentionInterface.register(name, attention)
-        AttentionMaskInterface.register(name, ALL_MASK_ATTENTION_FUNCTIONS["eager"])
+        register(name, attention, "eager")
         return attention
 
     return add
@@ -198,8 +183,7 @@ def _watched(own: str) -> Callable[..., tuple[Tensor, Tensor | None]]:
                     f"the attention {own!r} says nothing about where the heads look. Let it return "
                     f"its weights, too, (batch, heads, queries, keys), or put transformers' own "
                     f"on: lm.model.set_attn_implementation('eager').")
-            newest = torch.unflatten(
-                weights[:, :, -recorder.rows :], 1, (key.shape[1], -1)).float()
+            newest = torch.unflatten(weights[:, :, -recorder.rows :], 1, (key.shape[1], -1)).float()
             recorder.see(module.layer_idx, newest, newest, value, output[:, -recorder.rows :])
         return output, weights
 

@@ -95,36 +95,31 @@ class EvictingModel(AttachedModel):
         if self.variant.tokens >= len(prompt):
             yield PromptView(prompt)
             return
-        observed = [Observed() for _ in range(self.lm.shape[0])]
+        observed: list[list[Tensor]] = [[] for _ in range(self.lm.shape[0])]
         with attached(self.lm.model, NAME, dict(enumerate(observed))), torch.inference_mode():
             self.lm.model.base_model(
                 torch.tensor([prompt], device=self.lm.model.device), use_cache=False)
-        kept = {i: self.variant.choose(one.weights) for i, one in enumerate(observed)}
+        kept = {i: self.variant.choose(weights) for i, (weights,) in enumerate(observed)}
         with attached(self.lm.model, NAME, kept):
             yield PromptView(prompt, self.variant.tokens / len(prompt))
 
 
-@dataclass
-class Observed:
-    """The attention of a layer while a prompt is read, (key heads, tokens, tokens)."""
-
-    weights: Tensor = field(default_factory=lambda: torch.empty(0))
-
-
 def evicting(
     module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, *,
-    scaling: float, given: Tensor | Observed, recorder: ArgMaxRecorder | None = None, **kwargs: Any,
+    scaling: float, given: Tensor | list[Tensor], recorder: ArgMaxRecorder | None = None,
+    **kwargs: Any,
 ) -> tuple[Tensor, None]:
-    """SDPA in which queries behind the prompt see only what each key head has kept; batch 1."""
+    """SDPA in which queries behind the prompt see only what each key head has kept; batch 1.
+    A list in place of that takes the attention to the prompt, (key heads, tokens, tokens)."""
     key_heads, keys, group = key.shape[1], key.shape[2], query.shape[1] // key.shape[1]
     places = torch.arange(keys, device=key.device)
     newest = places[-query.shape[2]:, None]
     seen = (places <= newest).expand(key_heads, -1, -1)
     if attention_mask is not None:
         seen = seen & attention_mask[0]
-    if isinstance(given, Observed):
+    if isinstance(given, list):
         products = newest_products(query, key, seen[None], scaling, query.shape[2])
-        given.weights = products.softmax(-1)[0].mean(1)
+        given.append(products.softmax(-1)[0].mean(1))
     else:
         evicted = torch.zeros(key_heads, 1, keys, dtype=torch.bool, device=key.device)
         evicted[:, 0, : given.shape[1]] = ~given[:, :keys]

@@ -141,9 +141,7 @@ def redirect(
 
 
 @contextmanager
-def redirect_rows(
-    lm: LanguageModel, spans: Sequence[Span], biases: Tensor
-) -> Iterator[None]:
+def redirect_rows(lm: LanguageModel, spans: Sequence[Span], biases: Tensor) -> Iterator[None]:
     """As `redirect`, with `biases` (spans, layers, heads) on the logits for each row of a batch."""
     check(lm)
     own = lm.model.config._attn_implementation

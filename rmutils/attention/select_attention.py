@@ -88,15 +88,8 @@ def top_p(scores: Tensor, p: float) -> Tensor:
 
 
 def select_attention(
-    module: nn.Module,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attention_mask: Tensor | None,
-    *,
-    scaling: float,
-    given: Selection | Shared,
-    **kwargs: Any,
+    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, *,
+    scaling: float, given: Selection | Shared, **kwargs: Any,
 ) -> tuple[Tensor, None]:
     """SDPA of the filter layer, which keeps the scores of the newest token (batch 1)."""
     if isinstance(given, Shared):
@@ -104,8 +97,7 @@ def select_attention(
                                given=given, **kwargs)
     products = newest_products(query, key, attention_mask, scaling)
     given.scores = products[0, :, :, 0].softmax(-1).mean((0, 1))
-    return retrieval_capture(
-        module, query, key, value, attention_mask, scaling=scaling, **kwargs)
+    return retrieval_capture(module, query, key, value, attention_mask, scaling=scaling, **kwargs)
 
 
 @contextmanager

@@ -160,16 +160,8 @@ class Shared:
 
 
 def share_attention(
-    module: Any,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attention_mask: Tensor | None,
-    *,
-    scaling: float,
-    given: Shared,
-    recorder: ArgMaxRecorder | None = None,
-    **kwargs: Any,
+    module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, *,
+    scaling: float, given: Shared, recorder: ArgMaxRecorder | None = None, **kwargs: Any,
 ) -> tuple[Tensor, None]:
     """Attention whose weights are computed for essential heads only; the others take theirs."""
     group = query.shape[1] // key.shape[1]

@@ -25,7 +25,7 @@ from rmutils.corpora.world.document_questions import document_question_at
 from rmutils.corpora.world.samples import DRAWS, TooShort
 from rmutils.corpora.world.writing import Chronicle, Question
 from rmutils.models import LanguageModel
-from rmutils.models.engine.implementations import using
+from rmutils.models.changes import using
 from rmutils.models.language_model import MARGIN, counter
 
 CALIBRATION = -1  # seed of the questions for calibration; nobody is asked those of negative seeds
@@ -36,8 +36,7 @@ def calibration_prompts(lm: LanguageModel, count: int, tokens: int) -> list[list
     """Return prompts of at most so many tokens, with room for an answer."""
     check_window(lm, tokens)
     asked = document_questions_at(lm, tokens, (0.5,), CALIBRATION)
-    return [document_prompt(lm, question.prompt)
-            for (question,) in itertools.islice(asked, count)]
+    return [document_prompt(lm, question.prompt) for (question,) in itertools.islice(asked, count)]
 
 
 def check_window(lm: LanguageModel, length: int) -> None:
@@ -158,9 +157,7 @@ def in_layers(threshold: float, layers: Collection[int] | None, count: int) -> l
     return [threshold if layers is None or i in layers else 0.0 for i in range(count)]
 
 
-def threshold_for(
-    apart: Distances, kept: float, layers: Collection[int] | None = None
-) -> float:
+def threshold_for(apart: Distances, kept: float, layers: Collection[int] | None = None) -> float:
     """Find the lowest threshold at which no more than this share of all heads is computed."""
     step = bisect_left(range(int(FURTHEST * STEPS)), -kept, key=lambda i: -retention(
         sharing_at(apart, in_layers(i / STEPS, layers, len(apart)))))

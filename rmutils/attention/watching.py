@@ -22,13 +22,13 @@ from rmutils.attention.decoding import (
     attention_called,
     newest_products,
     recording_by_layer,
-    register_around,
     retrieval_capture,
 )
 from rmutils.core.errors import UserError
 from rmutils.core.validation import checked
 from rmutils.models import LanguageModel
-from rmutils.models.engine.implementations import attached, using
+from rmutils.models.changes import register, using
+from rmutils.models.engine.implementations import attached
 from rmutils.models.families import needs_eager
 from rmutils.models.head_blocks import attentions, before_each, projections
 from rmutils.models.known_models import check
@@ -189,9 +189,7 @@ def head_outputs(
 
 
 @contextmanager
-def _weights_of(
-    model: PreTrainedModel, layers: Sequence[int], watcher: _Watcher
-) -> Iterator[None]:
+def _weights_of(model: PreTrainedModel, layers: Sequence[int], watcher: _Watcher) -> Iterator[None]:
     """Hand the weights of each layer to a watcher."""
     own = model.config._attn_implementation
     if str(own).startswith(WATCHED):
@@ -203,7 +201,7 @@ def _weights_of(
         return
     modules = [attentions(model)[layer] for layer in layers]
     name = f"{WATCHED}_of_{own}"
-    register_around(name, own, _taken(own))
+    register(name, _taken(own), own)
     try:
         for module in modules:
             setattr(module, WATCHED, watcher)
@@ -227,8 +225,7 @@ def _computed(
                              device=key.device).tril(keys - queries)
     products = newest_products(query[:, :, rows], key, visible[:, :, rows], scaling, len(rows))
     given.see_weights(module.layer_idx, products.softmax(-1).flatten(1, 2))
-    return retrieval_capture(
-        module, query, key, value, attention_mask, scaling=scaling, **kwargs)
+    return retrieval_capture(module, query, key, value, attention_mask, scaling=scaling, **kwargs)
 
 
 def _taken(own: str) -> Callable[..., tuple[Tensor, Tensor | None]]:

@@ -67,8 +67,7 @@ def detect(
                 written.append(f"Written: {file}")
                 continue
             config_of = load_model(model).model.config if format == "duo" else None
-            written += _saved(scores, file, format,
-                              getattr(config_of, "num_key_value_heads", None))
+            written += _saved(scores, file, format, getattr(config_of, "num_key_value_heads", None))
         heads = [{"layer": layer, "head": head, "score": float(scores.mean[layer, head]),
                   **options.ends(*interval[layer, head])}
                  for layer, head in chosen]

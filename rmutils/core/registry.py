@@ -54,9 +54,7 @@ class Registry(Mapping[str, T]):
     outside: ClassVar[set[str]] = set()
     """Modules outside this project that have added something, to any registry."""
 
-    def __init__(
-        self, what: str, group: str, package: str | None = None, also: str | None = None
-    ):
+    def __init__(self, what: str, group: str, package: str | None = None, also: str | None = None):
         self.what, self.group, self.package, self.also = what, group, package, also
         self._known: dict[str, T] = {}
         self._origins: dict[str, Origin] = {}

@@ -73,8 +73,7 @@ class Client:
                                 "another character that cannot be sent (it is not shown here).")
             self._headers["Authorization"] = f"Bearer {key}"
 
-    def call(self, path: str, read: Callable[[Any], T],
-             body: Mapping[str, Any] | None = None) -> T:
+    def call(self, path: str, read: Callable[[Any], T], body: Mapping[str, Any] | None = None) -> T:
         """Return what `read` takes from an answer's JSON (or None); asked again if that fails."""
         return self._tried(lambda: self._read(path, read, body))
 

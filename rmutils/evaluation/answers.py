@@ -36,8 +36,7 @@ def answer(
 def find_needles(lm: LanguageModel, config: DetectConfig) -> pd.DataFrame:
     """Answer all cases of a grid, a row each; unlike `detect`, also for models that find none."""
     cases = build_cases(lm, config)
-    responses = answer(lm, [case.input_ids for case in cases],
-                       max_new_tokens=config.max_new_tokens)
+    responses = answer(lm, [case.input_ids for case in cases], max_new_tokens=config.max_new_tokens)
     return pd.DataFrame([
         {"needle": case.needle_index, "length": case.length, "depth": case.depth,
          "response": response,

@@ -29,8 +29,8 @@ from rmutils.heads.copy_score import copy_counts
 from rmutils.heads.detection import DetectConfig, build_cases, even_depths, inputs_of
 from rmutils.heads.scores import HeadScores
 from rmutils.models import LanguageModel, identify, load_model
+from rmutils.models.changes import using
 from rmutils.models.engine.caches import Trunk
-from rmutils.models.engine.implementations import using
 from rmutils.models.loading import corpus_of, find_trained
 from rmutils.stats import SHARE, interval
 

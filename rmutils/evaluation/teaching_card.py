@@ -178,8 +178,7 @@ def _needles(lm: LanguageModel, scores: HeadScores, retrieval: list[Head]) -> It
             again = run(config)
             yield _row("needles found", f"512 tokens, {what}", again.success, again.needle)
         whole, needle = found[512].success.astype(float), found[512].needle
-        yield _row("needles lost from 512 to 2048 tokens", "",
-                   whole - found[2048].success, needle)
+        yield _row("needles lost from 512 to 2048 tokens", "", whole - found[2048].success, needle)
         yield _row("needles lost by masking", "retrieval heads",
                    whole - run(grid, retrieval).success, needle)
         others = np.mean([run(grid, heads).success for heads in draws], axis=0)
@@ -206,8 +205,7 @@ def _short(lm: LanguageModel, retrieval: list[Head]) -> Iterator[tuple]:
                    [fluency(text) for s, text in pairs if has_sentences(s.answer)])
         yield _row("short answers on topic", who,
                    [on_topic(s, text) for s, text in pairs if s.kind in ON_TOPIC])
-        yield _row("short answers right", who,
-                   [is_right(s, text) for s, text in pairs])
+        yield _row("short answers right", who, [is_right(s, text) for s, text in pairs])
 
 
 def _tasks(lm: LanguageModel) -> Iterator[tuple]:

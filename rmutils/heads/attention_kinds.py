@@ -53,9 +53,7 @@ def copyable(ids: Sequence[int]) -> NDArray[np.bool_]:
 
 
 @torch.inference_mode()
-def looks(
-    lm: LanguageModel, ids: Sequence[int], layers: tuple[int, ...] | None = None
-) -> Looks:
+def looks(lm: LanguageModel, ids: Sequence[int], layers: tuple[int, ...] | None = None) -> Looks:
     """Read a text and return where the heads of some layers look, by default of all."""
     parts, cache = list[tuple[Tensor, ...]](), None
     with watch(lm, "weights", layers, rows=None) as seen:
@@ -64,8 +62,7 @@ def looks(
                 torch.tensor([ids[start : start + AT_ONCE]], device=lm.model.device),
                 past_key_values=cache, use_cache=True).past_key_values
             parts.append(_summed_up(seen.weights.pop()[0], start))
-    found: list[Any] = [torch.cat(rows, -1)[..., 1:-1].numpy()
-                        for rows in zip(*parts, strict=True)]
+    found: list[Any] = [torch.cat(rows, -1)[..., 1:-1].numpy() for rows in zip(*parts, strict=True)]
     return Looks(tuple(ids), seen.layers, *found)
 
 

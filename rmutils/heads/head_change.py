@@ -107,9 +107,7 @@ def weighted_means(sums: np.ndarray, weights: np.ndarray) -> np.ndarray:
     return means
 
 
-def over_runs(
-    values: np.ndarray, needles: int, seed: int, drawn: bool = True
-) -> np.ndarray:
+def over_runs(values: np.ndarray, needles: int, seed: int, drawn: bool = True) -> np.ndarray:
     """Mean over training runs, moved in every resample as by `rmutils.stats.draws`."""
     count, means = len(values), spread(values.mean(0), needles)
     if count > 1 and drawn:
@@ -263,7 +261,6 @@ def _summary(
     rows = []
     for group, quantities in measured[0].items():
         for name in quantities:
-            values = over_runs(np.stack([m[group][name] for m in measured]), needles, seed,
-                                    drawn)
+            values = over_runs(np.stack([m[group][name] for m in measured]), needles, seed, drawn)
             rows.append((group, sizes.get(group, 0), name, *_interval(values, group, name)))
     return pd.DataFrame(rows, columns=["group", "heads", "quantity", "value", "low", "high"])

@@ -122,9 +122,7 @@ CALIBRATION = 16, 128  # Passages, and tokens of each, over which `mean` average
 
 @checked
 @contextmanager
-def mask_heads(
-    lm: LanguageModel, heads: Heads, how: Ablation = "zero"
-) -> Iterator[None]:
+def mask_heads(lm: LanguageModel, heads: Heads, how: Ablation = "zero") -> Iterator[None]:
     """Switch heads off: "we zero out the corresponding columns in the attention output projection
     matrix W_o" (section 3, Equation 2, as the authors' `mask_retrieval_head.py` does).
 
@@ -186,9 +184,7 @@ def mask_heads(
 
 
 @contextmanager
-def scaled_outputs(
-    lm: LanguageModel, heads: Iterable[Head], factor: float
-) -> Iterator[None]:
+def scaled_outputs(lm: LanguageModel, heads: Iterable[Head], factor: float) -> Iterator[None]:
     """Multiply what heads write by a factor; on exit the weights are as before, bit for bit."""
     heads = sorted(lm.checked_heads(heads))
     parts = [_columns(lm, *head) for head in heads]

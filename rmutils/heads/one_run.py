@@ -164,8 +164,7 @@ class OneRunScore(ScoreKind):
 
     def answers(self, cases: list[NiahCase], watch: Watch | None) -> Answered:
         self.refuse_variant(watch)
-        return batched(self.lm, cases, self._watched,
-                       max_new_tokens=self.config.max_new_tokens)
+        return batched(self.lm, cases, self._watched, max_new_tokens=self.config.max_new_tokens)
 
     @torch.inference_mode()
     def _watched(self, cases: Sequence[NiahCase], cache: DynamicCache) -> list[WatchedAnswer]:

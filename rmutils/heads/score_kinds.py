@@ -210,9 +210,7 @@ def _by_head(kind: ScoreKind, found: Any) -> Values:
 
 
 @checked
-def register_score(
-    name: str, watched: What | tuple[What, ...] = ()
-) -> Callable[[Any], Any]:
+def register_score(name: str, watched: What | tuple[What, ...] = ()) -> Callable[[Any], Any]:
     """Return a decorator that makes a function a kind of retrieval score, by a name.
 
     `DetectConfig(score=name)` asks for it. Cases are those of the paper's grid, and only those

@@ -10,20 +10,14 @@ from torch import Tensor, nn
 from torch.nn.functional import pad, scaled_dot_product_attention
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
-from rmutils.models.engine.implementations import register
+from rmutils.models.changes import register
 
 WINDOW_BLOCKS = "window_blocks"
 
 
 def window_blocks(
-    module: nn.Module,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attention_mask: Tensor | None,
-    *,
-    scaling: float,
-    **kwargs,
+    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, *,
+    scaling: float, **kwargs,
 ) -> tuple[Tensor, None]:
     """Compute what SDPA gives, with less work where windows or documents allow."""
     window, tokens = getattr(module, "sliding_window", None), query.shape[2]

@@ -26,7 +26,7 @@ from rmutils.longcontext.packing import NO_LABEL, Packing, best_fit, packed_inpu
 from rmutils.longcontext.reach import ReachConfig
 from rmutils.longcontext.synthetic import TfIdf, cwe, name_counts, noun_counts, rex
 from rmutils.models import LanguageModel
-from rmutils.models.engine.implementations import using
+from rmutils.models.changes import using
 from rmutils.models.teaching import RECIPES, TeachingRecipe
 from rmutils.models.teaching.pretraining import losses
 from rmutils.models.teaching.stream import Stream

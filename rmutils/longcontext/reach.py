@@ -22,7 +22,7 @@ from rmutils.corpora.world.tasks import ASKED
 from rmutils.corpora.world.writing import Chronicle
 from rmutils.longcontext.context_parallel import WINDOW_BLOCKS
 from rmutils.models import LanguageModel
-from rmutils.models.engine.implementations import using
+from rmutils.models.changes import using
 
 ROOM = 96  # tokens that are kept free for template, question and answer
 
@@ -126,9 +126,7 @@ def _turn(lm: LanguageModel, question: str, fact: Fact) -> tuple[list[int], tupl
     return ids + value + encode(lm, tail), (len(ids), len(ids) + len(value))
 
 
-def _at_even_depths(
-    told: Sequence[tuple[float, Fact]], count: int
-) -> list[tuple[float, Fact]]:
+def _at_even_depths(told: Sequence[tuple[float, Fact]], count: int) -> list[tuple[float, Fact]]:
     """The facts nearest to the middles of as many stretches of the text, none twice."""
     left = list(told)
     chosen = []

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 from transformers import AttentionInterface, PreTrainedModel
+from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, AttentionMaskInterface
 
 _NAME = "rmutils_changes"
 _PLAIN = frozenset({"eager", *AttentionInterface().keys()})
@@ -32,6 +34,24 @@ def changes_of(model: PreTrainedModel) -> list[list[object]]:
     attention = getattr(getattr(model, "config", None), "_attn_implementation", None)
     own = [] if attention is None or attention in _PLAIN else [["attention", attention]]
     return [*getattr(model, _NAME, []), *own]
+
+
+def register(name: str, attention: Callable[..., Any], like: str = "sdpa") -> None:
+    """Make an attention known to transformers, with the masks of another one: else it gets none."""
+    AttentionInterface.register(name, attention)
+    if like in ALL_MASK_ATTENTION_FUNCTIONS:
+        AttentionMaskInterface.register(name, ALL_MASK_ATTENTION_FUNCTIONS[like])
+
+
+@contextmanager
+def using(model: PreTrainedModel, name: str) -> Iterator[None]:
+    """Switch a model to another attention; on exit its own comes back, also after an error."""
+    before = model.config._attn_implementation
+    model.set_attn_implementation(name)
+    try:
+        yield
+    finally:
+        model.set_attn_implementation(before)
 
 
 WORDS = 64

@@ -70,8 +70,7 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
     "tensor_data_layout": ("Meta AI original pth",),
     "rope.scaling.finetuned": (True, False), "rope.scaling.yarn_log_multiplier": (0,)}
 """Ends of keys that change nothing at these values, in a model that has no such setting."""
-IRRELEVANT = ("general.", "tokenizer.", "quantize.", "imatrix.", "split.",
-              "mradermacher.")
+IRRELEVANT = ("general.", "tokenizer.", "quantize.", "imatrix.", "split.", "mradermacher.")
 """Beginnings of keys of which no computation depends; those of the tokenizer are read with it."""
 WORDS = ("rope.scaling.type", "tensor_data_layout")
 """Ends of keys with a word as value; all others have numbers."""

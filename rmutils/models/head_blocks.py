@@ -10,10 +10,10 @@ from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
-from transformers import AttentionInterface, PreTrainedModel
-from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, AttentionMaskInterface
+from transformers import PreTrainedModel
 
 from rmutils.core.errors import UserError
+from rmutils.models.changes import register, using
 from rmutils.models.products import Linear
 
 MARKS = "head_marks"
@@ -87,16 +87,6 @@ def _projection(attention: nn.Module) -> nn.Module | None:
                 None)
 
 
-@contextmanager
-def _marking(model: PreTrainedModel) -> Iterator[None]:
-    own = model.config._attn_implementation
-    model.set_attn_implementation(MARKS)
-    try:
-        yield
-    finally:
-        model.set_attn_implementation(own)
-
-
 def _marks(
     module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None,
     **how: Any,
@@ -108,8 +98,7 @@ def _marks(
     return marks.expand(rows, queries, heads, value.shape[3]).contiguous(), None
 
 
-AttentionInterface.register(MARKS, _marks)
-AttentionMaskInterface.register(MARKS, ALL_MASK_ATTENTION_FUNCTIONS["sdpa"])
+register(MARKS, _marks)
 
 
 @torch.inference_mode()
@@ -121,7 +110,7 @@ def _check_blocks(model: PreTrainedModel, found: dict[int, nn.Linear]) -> None:
         seen[layer] = given[0][:, 0].float()
         return (given[0][:1].expand_as(given[0]),)  # so that all rows go on alike
 
-    with before_each(found, look), _marking(model):
+    with before_each(found, look), using(model, MARKS):
         model.base_model(torch.zeros(1 + heads, 1, dtype=torch.long, device=model.device),
                          use_cache=False)
     for i in found:

@@ -236,9 +236,7 @@ class LanguageModel:
         encoder = self._encoder
         return encoder.encode(encoder.cover(text), begin=begin).ids
 
-    def encode_framed(
-        self, before: str, text: str, after: str, *, begin: bool = False
-    ) -> Encoded:
+    def encode_framed(self, before: str, text: str, after: str, *, begin: bool = False) -> Encoded:
         """As `encode`, for a text within parts of the chat template; with each token's characters.
         """
         encoder = self._encoder

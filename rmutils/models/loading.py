@@ -116,9 +116,7 @@ def load_model(
         str(Path(name).resolve()) if local else name)
 
 
-def identify(
-    name: str, dtype: torch.dtype | str | None = None, base: str | None = None
-) -> str:
+def identify(name: str, dtype: torch.dtype | str | None = None, base: str | None = None) -> str:
     """Describe a model's weights in a line, without loading them: hash, or id and commit."""
     if is_training(name) and not (dtype or os.environ.get(DTYPE)):
         return name
@@ -253,8 +251,7 @@ class ModelRef:
     @cached_property
     def family(self) -> str | None:
         """transformers' `model_type`; None where the name does not tell it without the weights."""
-        return (family_named_by(self.given) if isinstance(self.given, str)
-                else self.given.family)
+        return (family_named_by(self.given) if isinstance(self.given, str) else self.given.family)
 
     @cached_property
     def corpus(self) -> str:

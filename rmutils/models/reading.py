@@ -119,8 +119,7 @@ def _check_weights(folder: Path, config: Any) -> None:
     held = 0
     for path in folder.glob("*.safetensors"):
         with safe_open(path, "pt") as file:
-            held += sum(math.prod(file.get_slice(name).get_shape())
-                        for name in file.offset_keys())
+            held += sum(math.prod(file.get_slice(name).get_shape()) for name in file.offset_keys())
     if not held:
         return
     with torch.device("meta"):

@@ -196,8 +196,7 @@ def _given(rope: Mapping[str, Any], key: str, default: float) -> float:
     return float(default if rope.get(key) is None else rope[key])
 
 
-def _yarn(rope: Mapping[str, Any], angles: Tensor, size: int, base: float,
-          reach: float) -> Tensor:
+def _yarn(rope: Mapping[str, Any], angles: Tensor, size: int, base: float, reach: float) -> Tensor:
     trained = rope["original_max_position_embeddings"]
     first, last = (size * math.log(trained / (2 * math.pi * turns)) / (2 * math.log(base))
                    for turns in (rope.get("beta_fast") or 32, rope.get("beta_slow") or 1))

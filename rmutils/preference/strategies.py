@@ -131,9 +131,7 @@ class ChosenHeads(Strategy):
 
 
 @checked
-def register_strategy(
-    name: str, title: str = "", **fields: Any
-) -> Callable[[T], T]:
+def register_strategy(name: str, title: str = "", **fields: Any) -> Callable[[T], T]:
     """Return a decorator that makes a choice of heads a strategy for rejected responses.
 
     `rmutils retmask MODEL --strategy name` then masks the heads that the function chooses. Other

@@ -61,9 +61,7 @@ def contrast(
     return Contrast(*found, sign_flip_test(table, groups, tasks, seed=seed), many, table.shape[1])
 
 
-def compare(
-    table: pd.DataFrame, base: str, *, bounds: Bounds = ANY, seed: int = 0
-) -> pd.DataFrame:
+def compare(table: pd.DataFrame, base: str, *, bounds: Bounds = ANY, seed: int = 0) -> pd.DataFrame:
     """Compare several strategies with a base, sample by sample.
 
     `table`: `strategy`, `seed`, `sample`, `score`, a row each; optionally `cluster` (samples that

@@ -102,8 +102,7 @@ class Line(NamedTuple):
         for left_out in range(len(self.x)):
             others, values = np.delete(self.x, left_out), np.delete(self.y, left_out)
             by_line = np.poly1d(np.polyfit(others, values, 1))(self.x[left_out])
-            misses.append((abs(self.y[left_out] - by_line),
-                           abs(self.y[left_out] - values.mean())))
+            misses.append((abs(self.y[left_out] - by_line), abs(self.y[left_out] - values.mean())))
         by_line, by_mean = np.mean(misses, axis=0)
         return float(by_line), float(by_mean)
 

@@ -88,9 +88,7 @@ PORT = 29500  # port of the first node, where the others find it
 TASK = ".task.json"
 
 
-def launch(
-    model: str, pairs: pd.DataFrame, recipe: TrainRecipe, folder: Path, how: Launch
-) -> None:
+def launch(model: str, pairs: pd.DataFrame, recipe: TrainRecipe, folder: Path, how: Launch) -> None:
     """As `rmutils.training.running.train`, in a process for each GPU; a stopped one goes on."""
     folder.mkdir(parents=True, exist_ok=True)
     table, task = folder / ".pairs.parquet", folder / TASK

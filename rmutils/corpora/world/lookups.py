@@ -37,8 +37,7 @@ def mixed(world: World, rivals: Iterator[Piece]) -> Iterator[Piece]:
 
 def rivals(world: World, facts: Sequence[Fact]) -> Iterator[Piece]:
     """Facts easily taken for those, while any are left: of the same relation or subject."""
-    keys = [(fact.subject, other.name) for fact in facts
-            for other in OF_KIND[fact.spec.subject]]
+    keys = [(fact.subject, other.name) for fact in facts for other in OF_KIND[fact.spec.subject]]
     world.random.shuffle(keys)
     while True:
         while keys and keys[-1] in world.facts:

@@ -103,8 +103,7 @@ def choices(world: Chronicle, length: int, count: Count, questions: int) -> list
     lines = [world.tell(fact) for fact in facts]
     more = itertools.chain(([world.tell(other)] for others in wrong for other in others),
                            mixed(world, rivals(world, facts)))
-    found = ask_all(world, "choice", before, afters, woven(world, lines),
-                    more, length, count)
+    found = ask_all(world, "choice", before, afters, woven(world, lines), more, length, count)
     letters = [LETTERS[row.index(fact.value)] for row, fact in zip(listed, facts, strict=True)]
     return [with_answer(world, question, [fact], letter, golds=(letter, f"{letter}. {fact.value}"))
             for question, fact, letter in zip(found, facts, letters, strict=True)]

@@ -87,8 +87,7 @@ class Chronicle(World):
     def lines_in(self, context: str) -> dict[str, tuple[Fact, int]]:
         """Sentences of a text with their facts and numbers of documents, in the text's order."""
         starts = [match.start() for match in NUMBER.finditer(context)]
-        found = sorted((place, line) for line in self.lines
-                       if (place := context.find(line)) >= 0)
+        found = sorted((place, line) for line in self.lines if (place := context.find(line)) >= 0)
         return {line: (self.lines[line], sum(start <= place for start in starts))
                 for place, line in found}
 
@@ -110,8 +109,7 @@ def with_answer(
     world: Chronicle, question: Question, facts: Sequence[Fact], answer: str, **known
 ) -> Question:
     """A question about facts with its answer, golds and support; `known` has other fields."""
-    lines = {fact: line for line, (fact, _) in reversed(
-        world.lines_in(question.context).items())}
+    lines = {fact: line for line, (fact, _) in reversed(world.lines_in(question.context).items())}
     return replace(question, **{
         "answer": answer, "asked": tuple(facts), "golds": tuple(f.value for f in facts),
         "support": tuple(lines[fact] for fact in facts), **known})

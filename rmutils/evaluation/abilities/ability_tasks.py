@@ -72,8 +72,7 @@ ability("formats", "book", max_new_tokens=96)(formats)
 ability("code", "book", max_new_tokens=320, sandboxed=True)(coding)
 ability("multiple choice", "book", chance=25.0, max_new_tokens=0)(partial(reading, form="values"))
 ability("letters", "book", chance=25.0, max_new_tokens=0)(partial(reading, form="letters"))
-ability("written letters", "book", chance=25.0, max_new_tokens=24)(
-    partial(reading, form="written"))
+ability("written letters", "book", chance=25.0, max_new_tokens=24)(partial(reading, form="written"))
 OWN = {"world": ("short instructions", "multiple choice"),
        "book": ("arithmetic", "formats", "code", "multiple choice", "letters", "written letters")}
 """Corpus -> the tasks of this project, which are asked if none are named."""

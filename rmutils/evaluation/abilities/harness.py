@@ -209,9 +209,7 @@ def read_results(
                         f"not of lm-evaluation-harness. Run the harness again.") from error
 
 
-def _read(
-    path: Path, known: Mapping[str, Benchmark]
-) -> tuple[pd.DataFrame, dict[str, str]]:
+def _read(path: Path, known: Mapping[str, Benchmark]) -> tuple[pd.DataFrame, dict[str, str]]:
     results = parse_json(read_text(path))
     done, groups = results["results"], results.get("group_subtasks", {})
     tables, versions = [], {}
@@ -231,9 +229,7 @@ def _read(
         "versions": ", ".join(f"{task} {version}" for task, version in versions.items())}
 
 
-def _samples(
-    path: Path, results: dict, task: str, name: str, benchmark: Benchmark
-) -> pd.DataFrame:
+def _samples(path: Path, results: dict, task: str, name: str, benchmark: Benchmark) -> pd.DataFrame:
     """The samples of a task, which must be as many, and as good, as the results say."""
     key = f"{benchmark.metric},{benchmark.filter}"
     reported = results["results"][task].get(key)

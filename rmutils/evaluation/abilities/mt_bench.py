@@ -74,9 +74,7 @@ class MTBenchRun(Config):
             raise ValueError("questions and judge need each other")
         return self
 
-    def obtain(
-        self, model: str, *, compute: Compute = "auto"
-    ) -> tuple[pd.DataFrame, Artifact]:
+    def obtain(self, model: str, *, compute: Compute = "auto") -> tuple[pd.DataFrame, Artifact]:
         """`mt_bench_stored` for a model by name: see `rmutils.models.load_model`."""
         command = command_line(
             "abilities", model, "--mt-bench", str(self.questions), "--judge", self.judge,
@@ -135,8 +133,7 @@ def mt_bench(
 
         def rate(answer: tuple[int, int]) -> tuple[tuple[int, int], float | None]:
             i, turn = answer
-            return answer, judge.ask(
-                _asked(questions[i], _said(kept, i, turn + 1)), rating)
+            return answer, judge.ask(_asked(questions[i], _said(kept, i, turn + 1)), rating)
 
         todo = [(i, turn) for i, turn in answers if f"rating {i} {turn}" not in kept]
         with ThreadPool(judge.at_once) as pool:  # its threads never keep a stopped run waiting

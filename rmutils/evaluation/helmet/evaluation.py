@@ -236,9 +236,7 @@ def evaluate_stored(
     return tables["scores"], artifact
 
 
-def evaluation_command(
-    name: str, config: EvaluateConfig, judge: GradingJudge | None = None
-) -> str:
+def evaluation_command(name: str, config: EvaluateConfig, judge: GradingJudge | None = None) -> str:
     """Return the command line that makes an evaluation."""
     grading = ("--judge", judge.server.url, "--judge-model", judge.server.name) if judge else ()
     return command_line("evaluate", name, *grading, config=config)

@@ -148,9 +148,7 @@ class Trunk:
         """Cache of `prompt` but its last token, with room; what is shared is not recomputed."""
         return read_rows(self.model, [self], [prompt], room)
 
-    def read_all(
-        self, prompts: Sequence[Sequence[int]], copies: int = 1
-    ) -> list[DynamicCache]:
+    def read_all(self, prompts: Sequence[Sequence[int]], copies: int = 1) -> list[DynamicCache]:
         """`read` for each prompt, in one batch; what only some of them share is read by each."""
         cache = _room(self.model, max(map(len, prompts)), len(prompts))
         self._read(prompts, cache)
@@ -191,9 +189,7 @@ def _room(model: PreTrainedModel, columns: int, rows: int = 1) -> DynamicCache:
 
 
 @torch.inference_mode()
-def _prefill(
-    model: PreTrainedModel, parts: Sequence[Sequence[int]], cache: DynamicCache
-) -> None:
+def _prefill(model: PreTrainedModel, parts: Sequence[Sequence[int]], cache: DynamicCache) -> None:
     """Read on in each row. Shorter rows are padded on the right, where nothing sees the padding."""
     longest = max(map(len, parts))
     ids = torch.tensor([[*part, *[0] * (longest - len(part))] for part in parts],
@@ -207,8 +203,7 @@ def _prefill(
 def families(prompts: Sequence[Sequence[int]]) -> list[tuple[list[int], int]]:
     """Prompts grouped by what they share."""
     order = sorted(range(len(prompts)), key=lambda i: tuple(prompts[i]))
-    shared = [common_prefix(prompts[a], prompts[b])
-              for a, b in zip(order, order[1:], strict=False)]
+    shared = [common_prefix(prompts[a], prompts[b]) for a, b in zip(order, order[1:], strict=False)]
     groups = [order[:1]] if order else []
     for i, index in enumerate(order[1:]):
         most = max(shared[max(i - 1, 0) : i + 2])

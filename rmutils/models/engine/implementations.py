@@ -8,33 +8,15 @@ from contextlib import contextmanager, suppress
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
-from transformers import AttentionInterface, PreTrainedModel
+from transformers import PreTrainedModel
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
-from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, AttentionMaskInterface
 
 from rmutils.core.errors import UserError
-from rmutils.models.changes import changed
+from rmutils.models.changes import changed, register, using
 from rmutils.models.families import needs_eager
 from rmutils.models.head_blocks import attentions, check_attention_alone
 
 GROUPED, KEYS_ONLY = "grouped_query", "keys_only"
-
-
-def register(name: str, attention: Callable[..., tuple[Tensor, None]]) -> None:
-    """Make an attention known to transformers, and give it SDPA's masks: else it gets none."""
-    AttentionInterface.register(name, attention)
-    AttentionMaskInterface.register(name, ALL_MASK_ATTENTION_FUNCTIONS["sdpa"])
-
-
-@contextmanager
-def using(model: PreTrainedModel, name: str) -> Iterator[None]:
-    """Switch a model to another attention; on exit its own comes back, also after an error."""
-    before = model.config._attn_implementation
-    model.set_attn_implementation(name)
-    try:
-        yield
-    finally:
-        model.set_attn_implementation(before)
 
 
 def register_by_layer(
@@ -72,14 +54,8 @@ def attached(model: PreTrainedModel, name: str, given: Mapping[int, object]) -> 
 
 
 def grouped_query(
-    module: nn.Module,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attention_mask: Tensor | None,
-    *,
-    scaling: float,
-    **kwargs,
+    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, *,
+    scaling: float, **kwargs,
 ) -> tuple[Tensor, None]:
     """SDPA in which a step of one token reads each key once, not once for each query head."""
     batch, heads, queries, size = query.shape
@@ -116,14 +92,8 @@ def reading(model: PreTrainedModel) -> Iterator[None]:
 
 
 def in_two(
-    module: nn.Module,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attention_mask: Tensor | None,
-    *,
-    scaling: float,
-    **kwargs,
+    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, *,
+    scaling: float, **kwargs,
 ) -> tuple[Tensor, None]:
     """SDPA for tokens that come after others, which computes nothing that the mask hides."""
     batch, heads, queries, size = query.shape

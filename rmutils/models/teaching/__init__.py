@@ -3,5 +3,4 @@
 from rmutils.models.teaching.pretraining import first_steps, steps_taken, train, train_further
 from rmutils.models.teaching.stream import RECIPES, TeachingRecipe
 
-__all__ = ["RECIPES", "TeachingRecipe", "first_steps", "steps_taken", "train",
-           "train_further"]
+__all__ = ["RECIPES", "TeachingRecipe", "first_steps", "steps_taken", "train", "train_further"]
