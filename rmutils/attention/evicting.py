@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from functools import partial
 from typing import Annotated, Any, Literal
 
 import torch
@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn.functional import avg_pool1d, scaled_dot_product_attention
 
 from rmutils.attention.decoding import ArgMaxRecorder, newest_products, recording_by_layer
-from rmutils.attention.variants import VARIANTS, AttachedModel, AttentionVariant, PromptView
+from rmutils.attention.variants import VARIANTS, AttentionVariant, OneByOne, PromptView
 from rmutils.core.validation import Count
 from rmutils.models import LanguageModel
 from rmutils.models.engine.implementations import attached
@@ -33,8 +33,20 @@ class Evicting(AttentionVariant):
         raise NotImplementedError
 
     @contextmanager
-    def attached(self, lm: LanguageModel) -> Iterator[AttachedModel]:
-        yield EvictingModel(lm, variant=self)
+    def attached(self, lm: LanguageModel) -> Iterator[OneByOne]:
+        yield OneByOne(lm, view=partial(self._view, lm))
+
+    @contextmanager
+    def _view(self, lm: LanguageModel, prompt: Sequence[int]) -> Iterator[PromptView]:
+        if self.tokens >= len(prompt):
+            yield PromptView(prompt)
+            return
+        observed: list[list[Tensor]] = [[] for _ in range(lm.shape[0])]
+        with attached(lm.model, NAME, dict(enumerate(observed))), torch.inference_mode():
+            lm.model.base_model(torch.tensor([prompt], device=lm.model.device), use_cache=False)
+        kept = {i: self.choose(weights) for i, (weights,) in enumerate(observed)}
+        with attached(lm.model, NAME, kept):
+            yield PromptView(prompt, self.tokens / len(prompt))
 
 
 @VARIANTS.register("h2o")
@@ -81,27 +93,6 @@ def _highest(votes: Tensor, recent: int, count: int) -> Tensor:
     kept = torch.zeros_like(votes, dtype=torch.bool)
     kept.scatter_(1, votes.topk(count).indices, True)
     return torch.cat([kept, kept.new_ones(len(votes), recent)], 1)
-
-
-@dataclass(frozen=True)
-class EvictingModel(AttachedModel):
-    """Chooses among the tokens of each prompt, or of the known beginning of a text."""
-
-    variant: Evicting = field(default_factory=H2O)
-    batched = False
-
-    @contextmanager
-    def viewing(self, prompt: Sequence[int]) -> Iterator[PromptView]:
-        if self.variant.tokens >= len(prompt):
-            yield PromptView(prompt)
-            return
-        observed: list[list[Tensor]] = [[] for _ in range(self.lm.shape[0])]
-        with attached(self.lm.model, NAME, dict(enumerate(observed))), torch.inference_mode():
-            self.lm.model.base_model(
-                torch.tensor([prompt], device=self.lm.model.device), use_cache=False)
-        kept = {i: self.variant.choose(weights) for i, (weights,) in enumerate(observed)}
-        with attached(self.lm.model, NAME, kept):
-            yield PromptView(prompt, self.variant.tokens / len(prompt))
 
 
 def evicting(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Annotated, Any, Literal
 
 import torch
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.functional import avg_pool1d
 
 from rmutils.attention.rope import layers_of
-from rmutils.attention.variants import VARIANTS, AttachedModel, AttentionVariant, PromptView
+from rmutils.attention.variants import VARIANTS, AttentionVariant, OneByOne, PromptView
 from rmutils.core.errors import UserError
 from rmutils.core.validation import Count
 from rmutils.models import LanguageModel
@@ -37,24 +38,16 @@ class GemFilter(AttentionVariant):
     Taniguchi et al., Table 2: "k=2049"."""
 
     @contextmanager
-    def attached(self, lm: LanguageModel) -> Iterator[AttachedModel]:
-        yield FilteredModel(lm, variant=self)
+    def attached(self, lm: LanguageModel) -> Iterator[OneByOne]:
+        yield OneByOne(lm, view=partial(self._view, lm))
+
+    @contextmanager
+    def _view(self, lm: LanguageModel, prompt: Sequence[int]) -> Iterator[PromptView]:
+        places = choose(lm, prompt, self)
+        yield PromptView([prompt[i] for i in places], len(places) / len(prompt), places)
 
     def by_layer(self, layers: int) -> dict[int, AttentionVariant]:
         return {i: self.model_copy(update={"filter_layer": i}) for i in range(layers)}
-
-
-@dataclass(frozen=True)
-class FilteredModel(AttachedModel):
-    """Chooses among the tokens of each prompt, or of the known beginning of a text."""
-
-    variant: GemFilter = GemFilter()
-    batched = False
-
-    @contextmanager
-    def viewing(self, prompt: Sequence[int]) -> Iterator[PromptView]:
-        places = choose(self.lm, prompt, self.variant)
-        yield PromptView([prompt[i] for i in places], len(places) / len(prompt), places)
 
 
 @dataclass

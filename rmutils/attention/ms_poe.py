@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any, Literal, Self
 
 import torch
@@ -15,7 +16,13 @@ from transformers import PreTrainedModel
 
 from rmutils.attention.decoding import ArgMaxRecorder, newest_products, recording_by_layer
 from rmutils.attention.rope import check_turns, inverse_frequencies, layers_of, turn
-from rmutils.attention.variants import VARIANTS, AttachedModel, AttentionVariant, PromptView
+from rmutils.attention.variants import (
+    VARIANTS,
+    AttachedModel,
+    AttentionVariant,
+    OneByOne,
+    PromptView,
+)
 from rmutils.core.config import added
 from rmutils.core.errors import UserError
 from rmutils.models import LanguageModel
@@ -73,20 +80,11 @@ class MsPoe(AttentionVariant):
             with rescaled(lm.model, self):
                 yield AttachedModel(lm)
         else:
-            yield OrderedModel(lm, variant=self)
-
-
-@dataclass(frozen=True)
-class OrderedModel(AttachedModel):
-    """Heads are ordered by each prompt, or by the known beginning of a text."""
-
-    _: KW_ONLY
-    variant: MsPoe
-    batched = False
+            yield OneByOne(lm, view=partial(self._view, lm))
 
     @contextmanager
-    def viewing(self, prompt: Sequence[int]) -> Iterator[PromptView]:
-        with rescaled(self.lm.model, self.variant, prompt):
+    def _view(self, lm: LanguageModel, prompt: Sequence[int]) -> Iterator[PromptView]:
+        with rescaled(lm.model, self, prompt):
             yield PromptView(prompt)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import torch
@@ -12,7 +11,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from rmutils.attention.decoding import recording_by_layer, retrieval_capture
-from rmutils.attention.variants import VARIANTS, AttachedModel, AttentionVariant, PromptView
+from rmutils.attention.variants import VARIANTS, AttentionVariant, OneByOne, PromptView
 from rmutils.core.validation import Count
 from rmutils.models import LanguageModel
 from rmutils.models.engine.implementations import attached
@@ -33,22 +32,13 @@ class Streaming(AttentionVariant):
     """Tokens before and with the one that looks."""
 
     @contextmanager
-    def attached(self, lm: LanguageModel) -> Iterator[AttachedModel]:
+    def attached(self, lm: LanguageModel) -> Iterator[OneByOne]:
         with attached(lm.model, NAME, dict.fromkeys(range(lm.shape[0]), self)):
-            yield StreamingModel(lm, variant=self)
-
-
-@dataclass(frozen=True)
-class StreamingModel(AttachedModel):
-    """Reads texts one by one: with padding the first tokens would stand elsewhere."""
-
-    variant: Streaming = Streaming()
-    batched = False
+            yield OneByOne(lm, view=self._view)  # with padding the first tokens stand elsewhere
 
     @contextmanager
-    def viewing(self, prompt: Sequence[int]) -> Iterator[PromptView]:
-        kept = self.variant.first + self.variant.recent
-        yield PromptView(prompt, min(1.0, kept / len(prompt)))
+    def _view(self, prompt: Sequence[int]) -> Iterator[PromptView]:
+        yield PromptView(prompt, min(1.0, (self.first + self.recent) / len(prompt)))
 
 
 def streaming(

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import KW_ONLY, dataclass
 from typing import Annotated, ClassVar, Final, Literal
 
 import numpy as np
@@ -122,6 +122,18 @@ class AttachedModel:
             return answer
         behind = range(len(prompt), len(prompt) + max_new_tokens)
         return Answer(answer.tokens, np.array([*view.places, *behind])[answer.positions])
+
+
+@dataclass(frozen=True)
+class OneByOne(AttachedModel):
+    """Reads each text by itself, within the view of its prompt, or of its known beginning."""
+
+    _: KW_ONLY
+    view: Callable[[Sequence[int]], AbstractContextManager[PromptView]]
+    batched = False
+
+    def viewing(self, prompt: Sequence[int]) -> AbstractContextManager[PromptView]:
+        return self.view(prompt)
 
 
 VARIANTS: Registry[type[AttentionVariant]] = Registry(

@@ -18,22 +18,12 @@ artifacts_app = typer.Typer(
     no_args_is_help=True, help="Stored results: list, fetch, verify, seal, show, promote, rm.")
 
 
-def _named(name: str) -> Artifact:
-    if (artifact := find(name)) is None:
-        raise _unknown(name)
-    return artifact
-
-
-def _unchecked(name: str) -> Artifact:
-    """The user's own, damaged or not."""
-    if (artifact := next(unchecked(name), None)) is None:
-        raise _unknown(name)
-    return artifact
-
-
-def _unknown(name: str) -> UserError:
+def _named(name: str, *, damaged: bool = False) -> Artifact:
+    """Return a result by its name; the user's own, if `damaged` ones will do."""
+    if artifact := next(unchecked(name), None) if damaged else find(name):
+        return artifact
     near = did_you_mean(name, [artifact.name for artifact in stored()])
-    return UserError(f"no result is called {name!r}.{near} See `rmutils artifacts list`.")
+    raise UserError(f"no result is called {name!r}.{near} See `rmutils artifacts list`.")
 
 
 @artifacts_app.command("list")
@@ -91,7 +81,7 @@ def remove_artifacts(
 
     Example: rmutils artifacts rm detect/tiny-llama/256-512-0123abcd
     """
-    for artifact in [*map(_unchecked, names)]:
+    for artifact in [_named(name, damaged=True) for name in names]:
         if yes or typer.confirm(f"Remove {artifact.name} ({artifact.size / 1e6:.1f} MB)?"):
             remove(artifact)
             print(f"Removed {artifact.name}.")
@@ -138,7 +128,7 @@ def seal_artifacts(
     Example: rmutils artifacts seal
     """
     problems = []
-    for artifact in [*map(_unchecked, names)] if names else stored():
+    for artifact in [_named(name, damaged=True) for name in names] if names else stored():
         try:
             if seal(artifact):
                 print(f"Sealed {artifact.name}.")

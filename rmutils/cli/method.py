@@ -21,7 +21,7 @@ from rmutils.heads.masking import check_free, export_masked
 from rmutils.models import LanguageModel, load_model
 from rmutils.pipeline import retmask as pipeline
 from rmutils.preference.instructions import SOURCES, draw_stored
-from rmutils.preference.judges import GEMMA, Judge, Proxy, ServerJudge
+from rmutils.preference.judges import GEMMA, Proxy, ServerJudge
 from rmutils.preference.pairs import Pairs
 from rmutils.preference.responses import BACKENDS, ResponseConfig, respond_stored
 from rmutils.preference.strategies import STRATEGIES, contrast
@@ -156,7 +156,10 @@ def pairs(
                                  seed=choice.head_seed) if way.policy else []
         other = (options.backend_of(options.load_chat_model(pairing.smaller), pairing.smaller,
                                     answering.backend, workers=workers) if way.smaller else None)
-        rater = _judge(pairing, lm, config.thinking) if way.judged else None
+        rater = None
+        if way.judged:
+            rater = (Proxy(lm, config.thinking) if pairing.judge == "proxy"
+                     else ServerJudge(pairing.judge, pairing.judge_model))
         drawn, _ = draw_stored(pairing.source, pairing.pairs, seed=seed, lm=lm)
         made = contrast(
             strategy, options.backend_of(lm, model, answering.backend, server, workers),
@@ -173,11 +176,6 @@ def pairs(
         print(json.dumps(record, indent=1))
     else:
         _show(record)
-
-
-def _judge(pairing: Pairing, lm: LanguageModel, thinking: bool) -> Judge:
-    return (Proxy(lm, thinking) if pairing.judge == "proxy"
-            else ServerJudge(pairing.judge, pairing.judge_model))
 
 
 def _tokens(lm: LanguageModel, found: Pairs) -> dict[str, dict[str, float]]:

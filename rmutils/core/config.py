@@ -93,12 +93,8 @@ class Config(BaseModel):
         return {name: one.before for name, field in cls.model_fields.items()
                 for one in field.metadata if isinstance(one, _Added)} | values
 
-    def changed(self, values: dict[str, Any]) -> Self:
+    def changed(self, values: dict[str, Any], before: str = "") -> Self:
         """A copy with other values by name (`recipe.learning_rate`); texts are read."""
-        return self._changed(values)
-
-    def _changed(self, values: dict[str, Any], before: str = "") -> Self:
-        """`before` precedes the names in messages."""
         fields: dict[str, Any] = dict(self)  # not model_dump, which leaves some out
         inner: dict[str, dict[str, Any]] = {}
         kinds = self.fields()
@@ -112,7 +108,7 @@ class Config(BaseModel):
             else:
                 fields[first] = read(value, kinds[first].type) if isinstance(value, str) else value
         for name, changes in inner.items():
-            fields[name] = kinds[name].start(fields[name], changes.get("kind"))._changed(
+            fields[name] = kinds[name].start(fields[name], changes.get("kind")).changed(
                 changes, f"{before}{name}.")
         try:
             return type(self).model_validate(fields)

@@ -292,11 +292,10 @@ def load_published_maps() -> pd.DataFrame:
     return _frame(PUBLISHED_MAPS)
 
 
-COMPANIONS = Schema(
-    "companions.csv", ("source", "table", "group", "row", "column", "value"), numbers=("value",),
-    key=("source", "table", "group", "row", "column"))
+COMPANIONS = _schema("companions.csv", "source table group row column value", numbers="value",
+                     key="source table group row column")
 
 
-def load_companions(folder: Path = PAPER) -> pd.DataFrame:
+def load_companions() -> pd.DataFrame:
     """The tables and lists of the texts that this book reads beside the paper."""
-    return pd.DataFrame(read_records(COMPANIONS, folder)).astype({"value": float})
+    return _frame(COMPANIONS)

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
+import yaml
 from typer.testing import CliRunner
 
 from rmutils import EvaluateConfig, HeadScores, evaluate, load_model, mask_heads
@@ -43,7 +44,7 @@ def test_masked_heads_are_those_of_the_words_or_of_a_file(cache, tmp_path):
     with mask_heads(lm, [(3, head) for head in range(16)], "mean"):
         by_hand = evaluate(lm, config)
     runs = np.zeros((1, *lm.shape))
-    runs[0, 3] = 0.5
+    runs[0, 3], runs[0, 2] = 0.5, 0.09  # and those of layer 2 do not reach 0.1
     HeadScores(runs, "tiny-llama").save(tmp_path / "heads.json")
     for heads in (",".join(f"3-{head}" for head in range(16)), str(tmp_path / "heads.json")):
         done = command("evaluate", "tiny-llama", "--mask", heads, *asked)
@@ -76,6 +77,10 @@ def test_files_for_helmet(tmp_path):
     assert done.exit_code == 0 and str(tmp_path / "h" / "run.sh") in done.stdout
     assert {p.name for p in (tmp_path / "h").iterdir()} == {"rag.yaml", "cite.yaml", "run.sh"}
     assert "meta-llama/Llama-3.1-8B-Instruct" in (tmp_path / "h" / "run.sh").read_text()
+    command("evaluate", "llama-3.1-8b-instruct", "--suite", "helmet", "--datasets", "Re-rank",
+            "--out", str(tmp_path / "all"))
+    found = yaml.safe_load((tmp_path / "all" / "rerank.yaml").read_text())
+    assert found["input_max_length"] == "8192,16384,32768,65536,131072"
 
 
 def test_results_of_helmet(cache, tmp_path):

@@ -104,6 +104,10 @@ def test_the_text_has_the_answer(maker):
                 question.sources(fact)[0] for fact in question.asked]
 
 
+def test_citations_are_asked_for_one_to_three_facts():
+    assert {len(question.asked) for question, _ in drawn(documents.document_citations)} == {1, 2, 3}
+
+
 @pytest.mark.parametrize("maker", [texts.chains, documents.document_hops])
 def test_hops_lead_to_the_answer(maker):
     for question, _ in drawn(maker):

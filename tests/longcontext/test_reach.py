@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from rmutils import load_model
-from rmutils.longcontext.reach import ReachConfig, encode, reach, read, readings
+from rmutils.longcontext.reach import ReachConfig, _at_even_depths, encode, reach, read, readings
 
 CONFIG = ReachConfig(lengths=(300, 520), texts=2, questions=5)
 
@@ -43,6 +43,12 @@ def test_texts_are_long_enough_and_hold_each_value_before_it_is_asked_for(olmo):
                 assert value in text and olmo.tokenizer.decode(turn).rstrip(".").endswith(value)
             assert reading.shared[0] == encode(olmo, "<|user|>")[0]
             assert sorted(reading.depths) == reading.depths
+
+
+def test_facts_are_those_nearest_to_the_middles_of_even_stretches_and_none_twice():
+    told = [(depth, f"at {depth}") for depth in (0.0, 0.1, 0.2, 0.45, 0.5, 0.9)]
+    assert _at_even_depths(told, 2) == [(0.2, "at 0.2"), (0.9, "at 0.9")]  # 0.25 and 0.75
+    assert _at_even_depths([(0.1, "a"), (0.15, "b")], 2) == [(0.1, "a"), (0.15, "b")]
 
 
 def test_what_reach_tells(olmo):

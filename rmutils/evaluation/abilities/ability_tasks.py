@@ -11,7 +11,6 @@ from rmutils.core.errors import UserError, did_you_mean
 from rmutils.core.registry import Registry
 from rmutils.corpora.world import World
 from rmutils.corpora.world.knowledge import KINDS, instruction
-from rmutils.corpora.world.samples import Sample
 from rmutils.evaluation.abilities.short_tasks import (
     Item,
     arithmetic,
@@ -59,11 +58,9 @@ def short(count: int, seed: int) -> list[Item]:
     kinds = list(KINDS)
     samples = (instruction(World(draw.random(), "held_out"), kinds[i % len(kinds)])
                for i, draw in enumerate(draws("short", count, seed)))
-    return different((Item(s.kind, s.prompt, s.answer, partial(_right, s)) for s in samples), count)
-
-
-def _right(sample: Sample, answer: str) -> float:
-    return passes(is_right(sample, answer))
+    return different((Item(sample.kind, sample.prompt, sample.answer,
+                           lambda text, sample=sample: passes(is_right(sample, text)))
+                      for sample in samples), count)
 
 
 ability("multiple choice", "world", chance=25.0, max_new_tokens=0)(known)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
@@ -77,11 +77,8 @@ def _arithmetic_item(
     kind: str, make: Callable[[random.Random], tuple[str, int]], draw: random.Random
 ) -> Item:
     question, value = make(draw)
-    return Item(kind, f"{question} {_ONLY}", str(value), partial(_arithmetic_score, value))
-
-
-def _arithmetic_score(value: int, answer: str) -> float:
-    return passes(last_number(answer) == value)
+    return Item(kind, f"{question} {_ONLY}", str(value),
+                lambda answer: passes(last_number(answer) == value))
 
 
 def _number(draw: random.Random) -> int:
@@ -150,15 +147,19 @@ def _read(place: int, draw: random.Random, form: Form) -> Item:
     values.insert(place, wanted.value)
     prompt = f"{' '.join(map(world.tell, facts.values()))}\n\n{world.ask(wanted)}"
     if form == "values":
-        return Item(relation, prompt, wanted.value, partial(_chosen, wanted.value), tuple(values))
+        return _choice(relation, prompt, wanted.value, values)
     listed = "\n".join(f"{letter}. {value}" for letter, value in zip(LETTERS, values, strict=True))
     prompt, right = f"{prompt}\n{listed}\n\nAnswer with the letter only.", LETTERS[place]
     if form == "letters":
-        return Item(relation, prompt, right, partial(_chosen, right), tuple(LETTERS))
-    return Item(relation, prompt, right, partial(_written_choice, right, tuple(values)))
+        return _choice(relation, prompt, right, LETTERS)
+    return Item(relation, prompt, right, lambda answer: passes(letter_of(answer, values) == right))
 
 
-def letter_of(answer: str, values: tuple[str, ...]) -> str | None:
+def _choice(kind: str, prompt: str, right: str, options: Sequence[str]) -> Item:
+    return Item(kind, prompt, right, lambda answer: passes(answer == right), tuple(options))
+
+
+def letter_of(answer: str, values: Sequence[str]) -> str | None:
     """The letter that an answer begins with, has after "answer is", or names by its value alone."""
     for pattern in (r"\W*([A-D])(?:\W*$|[.):,])", r".*answer is:? \W*([A-D])\b"):
         if found := re.match(pattern, answer, re.DOTALL):
@@ -180,8 +181,7 @@ def _known(count: int, seed: int) -> Iterator[Item]:
             place = made % 4
             options = (*others[:place], sample.answer, *others[place:])
             made += 1
-            yield Item(sample.kind, sample.prompt, sample.answer,
-                       partial(_chosen, sample.answer), options)
+            yield _choice(sample.kind, sample.prompt, sample.answer, options)
 
 
 def _others(sample: Sample, draw: random.Random) -> list[str]:
@@ -196,14 +196,6 @@ def _others(sample: Sample, draw: random.Random) -> list[str]:
     value = re.compile(rf"\b{re.escape(gold)}\b", re.IGNORECASE)
     return [sentence(value.sub(other, plain, count=1))
             for other in draw.sample(free, len(LETTERS) - 1)]
-
-
-def _chosen(right: str, answer: str) -> float:
-    return passes(answer == right)
-
-
-def _written_choice(right: str, values: tuple[str, ...], answer: str) -> float:
-    return passes(letter_of(answer, values) == right)
 
 
 PROBLEMS = DATA / "abilities" / "problems.yaml"
