@@ -141,11 +141,9 @@ class RopeExtension(Config):
 def extended_frequencies(
     frequencies: Tensor, base: float, trained: int, how: RopeExtension
 ) -> tuple[Tensor, float]:
-    """Inverse frequencies after an extension, (pairs,), and the factor on queries and keys. The
-    model's own are base^(-i / pairs) for pair i. The factor is 0.1 ln(factor) + 1 with YaRN, else
-    1. Chen et al. (2023), "Extending Context Window of Large Language Models via Positional
-    Interpolation"; Peng et al. (2023), "YaRN: Efficient Context Window Extension of Large Language
-    Models", equations 17 to 23, whose appendix has the NTK-aware base."""
+    """Inverse frequencies after an extension, (pairs,), and the factor on queries and keys. Chen et
+    al. (2023), "Positional Interpolation"; Peng et al. (2023), "YaRN", equations 17 to 23, whose
+    appendix has the NTK-aware base."""
     pairs = len(frequencies)
     places = torch.arange(pairs, device=frequencies.device)
     if how.method == "interpolation":

@@ -37,25 +37,17 @@ T = TypeVar("T")
 
 
 class Registry(Mapping[str, T]):
-    """Named things of one kind, in the order in which they were added.
-
-    Outside code adds its own with the decorator. It is imported as a plug-in (see `load_plugins`),
-    or when the registry is first looked at, if an entry point of `group` names it. The registry
-    remembers which code added a name, for the results that use it.
-    A field of a configuration that takes one of the names is declared `strategy: Annotated[str,
-    STRATEGIES]`: the configuration checks it, and the command line offers the names. Where the
-    things are configurations with a `kind`, a field that holds any of them is declared `variant:
-    Annotated[AttentionVariant, VARIANTS]`, by their common base.
-    `what`: One of them, for messages. `package`: Of this project; its modules register themselves,
-    and all are imported when the registry is first looked at, so that a new one is a new file and
-    nothing else. `also`: A module of another package that is imported with them.
-    """
+    """Named things of one kind; annotates fields that take a name, or one with that `kind`."""
 
     outside: ClassVar[set[str]] = set()
     """Modules outside this project that have added something, to any registry."""
 
     def __init__(self, what: str, group: str, package: str | None = None, also: str | None = None):
-        self.what, self.group, self.package, self.also = what, group, package, also
+        self.what = what  # one of them, for messages
+        self.group = group  # entry points of this name bring some of outside packages
+        # What is imported when the registry is first looked at, and registers itself: all modules
+        # of a package, and another one.
+        self.package, self.also = package, also
         self._known: dict[str, T] = {}
         self._origins: dict[str, Origin] = {}
         self._loaded = False

@@ -188,15 +188,10 @@ class Stage(Generic[T]):
         self, config: Config, inputs: dict[str, str], make: Callable[[Path], dict[str, Any]], *,
         compute: Compute = "auto", command: str, model: str = "", label: str = "",
     ) -> Artifact:
-        """Look a result up, or make it, where `make` writes the payload itself.
-        `inputs`: Everything else that the result depends on, as content hashes by name.
-        `make`: Writes the payload into its folder and returns facts for the manifest. After a kill
-        it is called again with the same folder, and may go on from what is there; files whose names
-        begin with a dot are its scratch and do not become payload.
-        `compute`: "auto" uses what is stored and else computes; "always" recomputes; "never" raises
-        NotStored where nothing is stored.
-        `model`, `label`: For the name of its folder; of a stored training they are the
-        training's."""
+        """Look a result up, or make it; raises NotStored where it must not be computed.
+        `inputs` are all else that it depends on, as hashes by name. `make` writes the payload into
+        a folder, the same one again after a kill, and returns facts for the manifest; files whose
+        names begin with a dot are its scratch."""
         if compute not in get_args(Compute):
             raise UserError(unknown(f"way to compute {compute!r}", get_args(Compute)))
         inputs = inputs | config.outside()

@@ -41,10 +41,8 @@ _OPEN = {  # words that can stand in each other's place
 
 
 class Fluency:
-    """Share of a text's word trigrams that references attest, true, repeated or not. Names, numbers
-    and the words of open lists count as their class, so that what nobody has said yet can be
-    fluent: "Alan Branbeck owns a pink mole." Beginning and end of the text are words, too, so a
-    text that breaks off loses a little."""
+    """Share of a text's word trigrams that references attest, 0 to 1. Names, numbers and words of
+    open lists count as their class: "Alan Branbeck owns a pink mole." is fluent."""
 
     def __init__(self, references: Iterable[str]):
         self.known = {trigram for text in references for trigram in _trigrams(text)}

@@ -30,9 +30,8 @@ def copied(answer: Answer, prompt: Sequence[int], span: tuple[int, int]) -> NDAr
 def copy_counts(
     answer: Answer, prompt: Sequence[int], span: tuple[int, int], *, repeats: bool = False
 ) -> NDArray[np.int_]:
-    """Count the needle tokens that each head copies, (layers, heads); divided by the needle's
-    length: its score. Each needle token, a position of the prompt, counts once: the overlap of two
-    sets, as Equation 1 says. With `repeats` every copy counts, as in the published code."""
+    """Count the needle tokens that each head copies, (layers, heads): positions of the prompt, each
+    once, as in Equation 1; with `repeats` every copy, as in the published code."""
     hits = copied(answer, prompt, span)
     if repeats:
         return np.asarray(hits.sum(0))

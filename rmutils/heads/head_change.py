@@ -62,10 +62,8 @@ class PairedDetection:
         return np.unique([layer * self.before.shape[1] + head for layer, head in self.heads])
 
     def groups(self) -> dict[str, np.ndarray]:
-        """Return flat indices of the heads in each group. There are as many nearest other heads as
-        retrieval heads (or all others, if these are fewer), paired with them so that the scores
-        before differ least in sum. If all heads above a threshold are retrieval heads, they are the
-        first ones below it."""
+        """Return flat indices of the heads in each group. The nearest other heads are paired with
+        the retrieval heads so that the scores before differ least in sum."""
         score, retrieval = self.before.mean.ravel(), self.retrieval
         others = np.setdiff1d(np.arange(score.size), retrieval)
         gaps = np.abs(score[retrieval][:, None] - score[others])
@@ -139,13 +137,9 @@ def training_effect(
     pairs: Sequence[PairedDetection], *, cases: Cases = "successful", drawn: bool = True,
     resamples: int = RESAMPLES, seed: int = 0,
 ) -> pd.DataFrame:
-    """Return mean scores and their change, for groups of heads. The bootstrap draws whole needles,
-    the same ones before and after, and whole runs if there are several (see `over_runs`).
-    Columns: `group`, `heads` (how many; 0 for a difference), `quantity`, `value`, `low`, `high` (95
-    %). Quantities are the mean scores `before` and `after`, their `change`, the `relative change`,
-    a share of `before`, and the `headroom change`, a share of what is missing to a score of 1
-    (heads with next to nothing gain much in percent, and little otherwise). The groups `retrieval
-    minus ...` are differences of two groups."""
+    """Return mean scores and their change, for groups of heads and differences of two groups. The
+    bootstrap draws whole needles, the same before and after, and whole runs if there are several.
+    The `headroom change` is a share of what is missing to a score of 1."""
     measured = []
     for pair in pairs:
         sums = pair.sums(cases)
@@ -165,11 +159,8 @@ def split_half(
     pairs: Sequence[PairedDetection], *, cases: Cases = "successful", resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> pd.DataFrame:
-    """Measure the change of heads on other needles than those they were chosen by. Heads that are
-    chosen for high scores tend to fall when they are measured again, because some of them were high
-    by luck. So the needles are halved at random. One half chooses the heads: the highest before the
-    training, the same number as retrieval heads. The other half measures their change. Then the
-    halves swap places, and the result is the mean over many halvings."""
+    """Measure the change of heads on other needles than those they were chosen by, as some of them
+    were high by luck: random halves of the needles choose and measure in turn."""
     rng = np.random.default_rng([seed, 2])
     measured = []
     for pair in pairs:
@@ -222,9 +213,7 @@ def head_changes(
     pairs: Sequence[PairedDetection], *, cases: Cases = "successful", resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> pd.DataFrame:
-    """Return every head before and after, highest before first: the data of Figure 5. `rank` (from
-    1), `layer`, `head`, `retrieval` (whether it is one), and `before`, `after`, `change`, each with
-    `_low` and `_high` (95 %, drawn as in `training_effect`)."""
+    """Return every head before and after, highest before first: the data of Figure 5."""
     retrieval = pairs[0].retrieval
     if any(not np.array_equal(pair.retrieval, retrieval) for pair in pairs):
         raise UserError("the trainings have different retrieval heads: draw them one by one.")

@@ -100,10 +100,9 @@ class GivenAnswer:
 
     @torch.inference_mode()
     def exchanged(self, outputs: Tensor, chosen: NDArray[np.bool_]) -> tuple[Values, Values]:
-        """Read the rows with `outputs` (steps, layers, heads, head size) in place of those of some
-        heads, which `chosen` (choices, steps or 1, layers, heads) tells for each choice. (choices,
-        steps): the log-probability of each token of the answer, in nats, and 1 where it is the
-        model's first choice, else 0."""
+        """Read with the `outputs` (steps, layers, heads, head size) of the heads that are `chosen`
+        (choices, steps or 1, layers, heads). (choices, steps): log-probability of each token of the
+        answer, in nats, and 1 where it is the model's first choice, else 0."""
         together = max(1, tokens_together(self.lm, self.length) // self.length)
         size = -(-len(chosen) // -(-len(chosen) // together))  # as few passes, evenly filled
         touched = np.any(chosen, axis=(1, 3))  # below the lowest layer nothing changes

@@ -109,16 +109,14 @@ def _signs(size: int) -> Tensor:
 
 class _Probe:
     """One token, read by layers with known rows in place of what their parts compute. With
-    `writing`, heads write a row of signs, and nothing enters a layer; without it, heads write
-    nothing, and a row of signs enters. All else in a layer is silent, but for a norm that takes the
-    very row that the heads write.
-    `written`, `left`: Layer -> what its heads write, and what leaves it. `norms`, `outcomes`: Layer
-    -> the norm after its attention, and what that returns; where there is one. `logits`: What the
-    products with the output matrix, and before that the last norm, are multiplied by."""
+    `writing`, heads write a row of signs, and nothing enters a layer; without it, the reverse. All
+    else in a layer is silent, but for a norm that takes the very row that the heads write."""
 
     def __init__(self, model: PreTrainedModel, *, writing: bool):
         self.writing = writing
+        # layer -> what its heads write, and what leaves it
         self.written, self.left = dict[int, Tensor](), dict[int, Tensor]()
+        # layer -> the norm after its attention, and what that returns; where there is one
         self.norms, self.outcomes = dict[int, nn.Module](), dict[int, Tensor]()
         ends: list[Tensor] = []
         whole: Any = model

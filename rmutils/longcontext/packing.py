@@ -57,11 +57,9 @@ def concatenate_and_split(lengths: Sequence[int], capacity: int) -> Packing:
 
 
 def best_fit(lengths: Sequence[int], capacity: int) -> Packing:
-    """Best-fit packing: longest first, each into the instance that it leaves least room in. A
-    document that is longer than an instance fills whole ones, and what is left of it is packed like
-    the others. So no other document is cut. Time grows with the number of documents, memory too.
-    Ding et al. (2024), "Fewer Truncations Improve Language Modeling"; the Olmo 3 recipe, "Best-fit
-    Packing"."""
+    """Best-fit packing: longest first, each into the instance that it leaves least room in; only
+    documents that are longer than an instance are cut. Ding et al. (2024), "Fewer Truncations
+    Improve Language Modeling"; the Olmo 3 recipe, "Best-fit Packing"."""
     lengths = _checked(lengths, capacity)
     whole, rest = np.divmod(lengths, capacity)
     full = np.repeat(np.arange(len(lengths)), whole)

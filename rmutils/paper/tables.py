@@ -20,10 +20,8 @@ from rmutils.core.validation import checked
 
 @dataclass(frozen=True)
 class Printed:
-    """A number together with the open interval of exact numbers that it may stand for. Sums,
-    differences, products and quotients carry the interval along (interval arithmetic), so the
-    tolerance of a recomputed number follows from the printed digits alone. For a number as printed,
-    the ends are half a unit in its last place away."""
+    """A number with the open interval of exact numbers that it may stand for, half a unit in its
+    last printed place to either side; interval arithmetic carries it along."""
 
     value: Fraction
     low: Fraction
@@ -77,10 +75,8 @@ def mean(numbers: Sequence[Printed]) -> Printed:
 
 
 def tolerance(a: Printed, b: Printed) -> Fraction:
-    """Smallest difference between `a` and `b` that rounding cannot explain. It is the part of both
-    intervals that lies between the two values. Two numbers with the same count of digits differ by
-    rounding only if they are printed alike: 45.75 and 45.76 have the tolerance 0.01, and their
-    difference is not below it."""
+    """Smallest difference between `a` and `b` that rounding cannot explain: 0.01 for 45.75 and
+    45.76, whose difference is not below it."""
     if a.value > b.value:
         a, b = b, a
     return (a.high - a.value) + (b.value - b.low)

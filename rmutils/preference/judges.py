@@ -136,17 +136,10 @@ def rating(reply: str) -> float | None:
 class Proxy:
     """How fluent a response is to a model: a stated stand-in for a judge, which needs no other one.
 
-    The score is a sum of three terms:
-
-    - mean log-probability of the response's tokens after the instruction, in nats: what the model
-      itself would hardly say counts as bad;
-    - the logarithm of the share of different ones among the trigrams of tokens, which is 0 where
-      none occurs twice: loops are probable, and yet bad;
-    - where the model would end its turn after the response with a probability p below 0.01, the
-      logarithm of p / 0.01, else 0: a response that breaks off is bad.
-
-    It knows neither truth nor usefulness, and prefers what is usual. A response without tokens, or
-    one that does not fit into the model's window, is unscored.
+    The score is the mean log-probability of the response's tokens, in nats, plus the logarithm of
+    the share of different ones among their trigrams (loops are probable, and yet bad), plus, where
+    the model would end its turn there with a probability p below 0.01, the logarithm of p / 0.01.
+    It knows neither truth nor usefulness, and prefers what is usual.
     """
 
     at_once = 1

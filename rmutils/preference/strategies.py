@@ -25,11 +25,7 @@ from rmutils.preference.responses import Backend, ResponseConfig, respond_stored
 
 @dataclass(frozen=True)
 class Strategy:
-    """A way to come by rejected responses.
-
-    What a strategy does is said here and nowhere else: another one is an instance with other
-    values, or of a subclass with other methods, in `STRATEGIES`.
-    """
+    """A way to come by rejected responses; what it does is said here and nowhere else."""
 
     name: str  # as the paper prints it
     # Which heads are masked for the rejected side; None: none. A subclass with a `choose_heads` of
@@ -179,15 +175,9 @@ def contrast(
     *, heads: Sequence[Head] = (), other: Backend | None = None, judge: Judge | None = None,
     compute: Compute = "auto", command: str | None = None,
 ) -> Contrast:
-    """Preference pairs by one of the strategies that read no released pairs.
-
-    All strategies share the chosen responses, those of the whole model, except Win-Lose-Pair: it
-    draws a second response of the same model, and a judge tells which of the two is chosen.
-    `backend`: The model. Section 3: "the model used for response generation is the same as the
-    target model, by default"; appendix E trains on the pairs of another one. `config`: Of the
-    chosen side; its `heads` are to be empty. `heads`: Masked for the rejected side, by strategies
-    with a `policy`. `other`: The smaller model, for those with `smaller`. `judge`: For those with
-    `judged`. `command`: The one that makes these pairs, for the manifests.
+    """Preference pairs by one of the strategies that read no released pairs. `config` is of the
+    chosen side; `heads`, `other` and `judge` are for strategies with `policy`, `smaller`, `judged`.
+    Section 3: "the model used for response generation is the same as the target model, by default".
     """
     found = STRATEGIES[strategy]
     if found.released:

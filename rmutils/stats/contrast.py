@@ -47,11 +47,8 @@ def contrast(
     differences: npt.ArrayLike, clusters: npt.ArrayLike | None = None,
     strata: npt.ArrayLike | None = None, *, bounds: Bounds = ANY, seed: int = 0,
 ) -> Contrast:
-    """Compare two conditions by their differences on the same units. Every table, figure and
-    verdict that says what one condition has more than another takes its numbers from here. The
-    interval allows for other units and other seeds, p for other units only (see `sign_flip_test`).
-    `differences`: (units,), or (units, seeds): seeds are training runs, or random choices of heads.
-    `clusters`, `strata`, `seed`: As for `rmutils.stats.draws`. `bounds`: As for `interval_of`."""
+    """Compare two conditions by their differences on the same units, (units,) or (units, seeds).
+    The interval allows for other units and other seeds, p for other units only."""
     values = np.asarray(differences, dtype=float)
     table = values if values.ndim > 1 else values[:, None]
     tasks, groups = (part if part is None else np.asarray(part) for part in (strata, clusters))
@@ -64,16 +61,10 @@ def contrast(
 def compare(table: pd.DataFrame, base: str, *, bounds: Bounds = ANY, seed: int = 0) -> pd.DataFrame:
     """Compare several strategies with a base, sample by sample.
 
-    `table`: `strategy`, `seed`, `sample`, `score`, a row each; optionally `cluster` (samples that
-    share a context) and `stratum` (tasks: the effect is the plain mean over them; a cluster lies
-    within one). Samples that either of two strategies has no score for (NaN) count for neither.
-    `base`: With one seed, as a model before training, it stands against all seeds of the others;
-    otherwise seeds are paired. `bounds`: Of a difference of two scores.
-    Result: A row per strategy: `strategy`, `effect` (its mean minus that of the base), `low`,
-    `high` (95 %, over samples and seeds), `p` (see `sign_flip_test`; NaN where so few clusters
-    cannot reach 0.05), `p_holm` (of this table), `smallest_effect`, `seeds`, `samples`, `clusters`.
-    ValueError: no such base, a sample scored twice, no common seed. UserError: fewer than two
-    clusters in a task.
+    `table` has the columns `strategy`, `seed`, `sample`, `score`, and perhaps `cluster` (samples
+    that share a context) and `stratum` (tasks, over which the effect is the plain mean). A base
+    with one seed, as a model before training, stands against all seeds of the others; otherwise
+    seeds are paired. In the result, `p` is NaN where so few clusters cannot reach 0.05.
     """
     rows = []
     for strategy in table.loc[table["strategy"] != base, "strategy"].unique():
@@ -119,12 +110,9 @@ def sign_flip_test(
     values: Array, clusters: Array | None = None, strata: Array | None = None, *,
     flips: int = FLIPS, seed: int = 0,
 ) -> float:
-    """Two-sided p of a mean difference: how often random signs give one as large. Whole clusters of
-    samples change their signs, with the mean over seeds as their value. So the test is about these
-    training runs on other samples; other runs are in the interval only. (Signs of five seeds have
-    32 patterns, and no p below 1/16.) It is exact if there are no more patterns than `flips`; else
-    p is (1 + k) / (1 + flips), with k of the drawn ones as large. `values` (samples, seeds) are
-    differences; clusters and strata are as for `draws`."""
+    """Two-sided p of mean differences (samples, seeds): how often random signs of whole clusters
+    give one as large. Exact if there are no more patterns than `flips`; else (1 + k) / (1 + flips),
+    with k of the drawn ones as large. It is about these seeds on other samples."""
     frame = pd.DataFrame({"value": values.mean(1),
                           "cluster": np.arange(len(values)) if clusters is None else clusters,
                           "stratum": 0 if strata is None else strata})

@@ -14,9 +14,8 @@ POWER = 0.8
 
 
 def holm(p: npt.ArrayLike, planned: int = 0) -> Array:
-    """P-values of a family of comparisons, corrected by Holm's step-down method. The smallest is
-    multiplied by their number, the next by one less, and so on; none falls below the one before it
-    or exceeds 1. What has no p (NaN) is not of the family."""
+    """P-values of a family of comparisons, corrected by Holm's step-down method; NaN is no member.
+    """
     found = np.asarray(p, dtype=float)
     if planned > len(found):
         return holm([*found, *[1.0] * (planned - len(found))])[: len(found)]
@@ -28,9 +27,7 @@ def holm(p: npt.ArrayLike, planned: int = 0) -> Array:
 
 
 def smallest_effect(low: float, high: float) -> float:
-    """The smallest effect that a comparison with this 95 % interval is likely to detect: in four of
-    five repetitions, the interval of an effect of this size excludes zero (two-sided, 5 %, power
-    0.8). Half the interval is taken as 1.96 standard errors."""
+    """The smallest effect that a comparison with this 95 % interval detects with power 0.8."""
     return float((high - low) / 2 * (1 + norm.ppf(POWER) / norm.ppf((1 + LEVEL) / 2)))
 
 
@@ -40,10 +37,8 @@ def smallest_p(clusters: int) -> float:
 
 
 def interval_p(found: Interval, bound: float, clusters: int) -> float:
-    """Two-sided p of a bound, from a 95 % interval: 0.05 where the interval just reaches it.
-    Student's t for so many clusters is fitted to the side of the interval that faces the bound, so
-    p allows for whatever the interval does. It is not below `smallest_p`, and 1 if the interval is
-    not known."""
+    """Two-sided p of a bound, from a 95 % interval: 0.05 where the interval just reaches it, by
+    Student's t on the side that faces the bound; 1 if the interval is not known."""
     value, low, high = found
     distance, half = abs(value - bound), value - low if value > bound else high - value
     if not distance > 0 or math.isnan(half):

@@ -79,17 +79,12 @@ def draws(
     strata: npt.ArrayLike | None = None, *, seeds: bool = False, resamples: int = RESAMPLES,
     seed: int = 0, level: float = LEVEL,
 ) -> Array:
-    """Mean, followed by draws of it: to be turned into those of quantities that derive from it.
+    """Mean, followed by draws of it, (1 + resamples, ...); NaN where a stratum has one cluster.
 
-    Every seed is evaluated on the same samples. So a draw moves the mean twice: by other clusters,
-    the same for all seeds, and by other seeds on all samples. Chance that lies in a sample under a
-    seed counts in both, so intervals are rather too long. A single seed is not drawn, and the mean
-    is of that training.
-    `values`: (samples, ...), or with `seeds` (trainings, or random choices of heads, to be drawn,
-    too) (samples, seeds, ...). `clusters`: (samples,): which are drawn together; default: each by
-    itself. `strata`: (samples,): tasks; their means are averaged, and clusters drawn within each.
-    Result: (1 + resamples, ...): the mean itself, then its draws; NaN where a stratum has one
-    cluster.
+    A draw moves the mean of `values` (samples, ...), or with `seeds` (samples, seeds, ...), twice:
+    by other clusters, the same for all seeds, and by other seeds on all samples. Chance that lies
+    in a sample under a seed counts in both, so intervals are rather too long. Clusters are drawn
+    within each of the `strata` (tasks), whose means are averaged.
     """
     table = np.asarray(values, dtype=float)
     table = table if seeds else table[:, None]
@@ -152,17 +147,11 @@ def crossed_interval(
 ) -> Interval:
     """Mean with a 95 % interval that covers what it says with few clusters and few draws, too.
 
-    `interval` of two or three draws covers 98 to 99 %. Here clusters and draws are crossed random
-    effects, as in an analysis of variance. Half the interval, squared, is the variance by clusters
-    plus that by draws minus what both share, each times the square of Student's t (the modified
-    large sample method); an effect below the noise counts as noise. By the simulation in the tests
-    it covers 94 to 97 %, and 98 % where neither clusters nor draws differ. It covers only about 91
-    % of shares whose spread lies almost wholly between five draws: draw more there. Ends are NaN
-    with fewer clusters or draws than `FEWEST_CLUSTERS` and `FEWEST_DRAWS`. Burdick and Graybill
-    (1992), "Confidence Intervals on Variance Components"; Satterthwaite (1946), Biometrics Bulletin
-    2.
-    `values`: (samples, draws), or (samples,): a single draw, which the interval then is about.
-    `clusters`, `strata`: As for `draws`.
+    Clusters and draws are crossed random effects: half the interval, squared, is the variance by
+    clusters plus that by draws minus what both share, each times the square of Student's t. By the
+    simulation in the tests it covers 94 to 97 %, where `interval` covers 98 to 99; only about 91 %
+    of shares whose spread lies almost wholly between five draws. Burdick and Graybill (1992),
+    "Confidence Intervals on Variance Components"; Satterthwaite (1946), Biometrics Bulletin 2.
     """
     table = np.asarray(values, dtype=float)
     table = table if table.ndim > 1 else table[:, None]

@@ -62,13 +62,9 @@ def tau_squared(values: npt.ArrayLike, errors: npt.ArrayLike) -> float:
 
 
 def pool(effects: npt.ArrayLike, errors: npt.ArrayLike) -> Pooled:
-    """Pool the effects of two or more studies, whose true effects may differ. A study weighs 1 /
-    (its squared standard error + the variance between studies), which is chosen by Paule and
-    Mandel: so that the effects scatter around their mean as much as the weights say. The interval
-    is that of Hartung and Knapp, with Student's t, and is never narrower than the weights alone
-    would make it: with a handful of studies their scatter may be small by luck. Hartung and Knapp
-    (2001), Statistics in Medicine 20. Röver, Knapp and Friede (2015), BMC Medical Research
-    Methodology 15."""
+    """Pool the effects of studies, whose true effects may differ: weights by Paule and Mandel; the
+    interval of Hartung and Knapp (2001), Statistics in Medicine 20, never narrower than the weights
+    alone make it. Röver, Knapp and Friede (2015), BMC Medical Research Methodology 15."""
     y, squared = np.asarray(effects, float), np.square(np.asarray(errors, float))
     if len(y) < 2 or not (np.isfinite(y).all() and (squared > 0).all()):
         raise ValueError("pooling needs two or more effects, with errors above 0")

@@ -47,17 +47,12 @@ def digest_of(pairs: pd.DataFrame) -> str:
 
 
 def encode(lm: LanguageModel, pairs: pd.DataFrame, recipe: TrainRecipe) -> dict[str, list]:
-    """Token ids of all pairs, by column.
+    """Token ids of all pairs, by column: for DPO only the prompts are cut; labels for SFT.
 
-    The prompt is written with the model's own chat template, up to where the answer begins. The
-    answer follows as its own tokens, then the token that ends a turn. Nothing is written by the
-    template once the answer is known, because templates such as Qwen3's then leave thoughts out. An
-    answer that was cut at the longest allowed (`chosen_finished`, `rejected_finished`) gets no end,
-    so that no model learns to break off; TRL, as the authors' script uses it, ends them all.
-    `pairs`: Columns `prompt`, the text of the user turn or a list of messages; `chosen` and
-    `rejected`, what was answered, without special tokens.
-    Result: `row`, the number of the pair; for DPO `prompt_ids`, `chosen_ids` and `rejected_ids`, of
-    which only the prompts are cut; for SFT `input_ids` and `labels`, -100 on the prompt.
+    Nothing is written by the chat template once the answer is known, because templates such as
+    Qwen3's then leave thoughts out. An answer that was cut at the longest allowed
+    (`chosen_finished`, `rejected_finished`) gets no end, so that no model learns to break off; TRL,
+    as the authors' script uses it, ends them all.
     """
     if not lm.chat:
         raise UserError(f"{lm.name} has no chat template, so there is no telling how its prompts "

@@ -37,9 +37,7 @@ class _Watched:
         """TRL tells the hub of each training; a training of ours is nobody's business."""
 
     def create_accelerator_and_postprocess(self) -> None:
-        """Keep log-probabilities in float32 under FSDP too. There accelerate rounds all that the
-        model gives to the precision of the computation; the sum over an answer of some hundred
-        tokens would come in steps of 1 or 2 in bfloat16."""
+        """Keep log-probabilities in float32 under FSDP, where accelerate would round them."""
         super().create_accelerator_and_postprocess()
         plugin = getattr(self.accelerator.state, "fsdp_plugin", None)
         if plugin and plugin.mixed_precision_policy:

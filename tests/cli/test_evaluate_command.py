@@ -71,6 +71,12 @@ def test_bad_input(cache, words, message):
     assert done.stderr.startswith("rmutils: ") and message in done.stderr
 
 
+def test_the_judge_is_the_one_that_is_named(cache):
+    done = command("evaluate", "tiny-llama", *SMALL, "--judge", "http://127.0.0.1:1",
+                   "--judge-model", "mine", "--compute", "never")
+    assert "--judge http://127.0.0.1:1 --judge-model mine" in done.stderr
+
+
 def test_files_for_helmet(tmp_path):
     done = command("evaluate", "llama-3.1-8b-instruct", "--suite", "helmet", "--datasets",
                    "RAG,Cite", "--lengths", "8192,131072", "--out", str(tmp_path / "h"))

@@ -283,13 +283,10 @@ MOST = {"fluency": 1, "correctness": CORRECT}
 
 
 class GradingJudge:
-    """Grades the metrics for which HELMET asks GPT-4o, by a server with OpenAI's interface.
-    `answer_score` is the judge's fluency times its correctness; in `key_point_f1` fluency is the
-    judge's, and the key points stay those of the knowledge base. `trouble` says why no more samples
-    are scored."""
+    """Grades the metrics for which HELMET asks GPT-4o; key points stay the knowledge base's."""
 
     def __init__(self, server: ServerJudge):
-        self.server, self.trouble = server, ""
+        self.server, self.trouble = server, ""  # why no more samples are scored
         self.metrics: dict[str, Callable[[str, Question], float | None]] = {
             "answer_score": self._answer, "key_point_f1": self._summary}
         self.identity = digest(["grading judge", 1, server.name, ANSWER, SUMMARY])
