@@ -131,6 +131,10 @@ class Config(BaseModel):
                 for name, value, _ in _changes(self, other)}
 
 
+class NoConfig(Config):
+    """Nothing is left to configure: a result depends on its inputs alone."""
+
+
 @dataclass(frozen=True)
 class _Added:
     before: Any

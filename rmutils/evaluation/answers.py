@@ -9,7 +9,7 @@ import pandas as pd
 import torch
 from torch.nn.functional import cross_entropy
 
-from rmutils.core.config import Config, digest
+from rmutils.core.config import NoConfig, digest
 from rmutils.core.results import Artifact, Compute, Stage, Tables
 from rmutils.corpora.world.samples import Sample
 from rmutils.heads.answering import SUCCESS_ROUGE, answer_recall
@@ -106,17 +106,13 @@ def _batches(lengths: Sequence[int], size: int) -> Iterator[list[int]]:
         yield batch
 
 
-class LikelihoodConfig(Config):
-    """Nothing is left to configure: model and token ids are inputs."""
-
-
 def log_likelihoods_stored(
     lm: LanguageModel, encoded: Mapping[str, list], *, compute: Compute = "auto", command: str
 ) -> tuple[pd.DataFrame, Artifact]:
     """`log_likelihoods`, but a stored result is read instead."""
     ids = {name: encoded[name] for name in ("prompt_ids", "chosen_ids", "rejected_ids")}
     tables, artifact = LIKELIHOODS.obtain(
-        LikelihoodConfig(), {"model": lm.state, "ids": digest(ids)},
+        NoConfig(), {"model": lm.state, "ids": digest(ids)},
         lambda journal: {"likelihoods": log_likelihoods(lm, encoded)}, compute=compute,
         command=command, model=lm.name)
     return tables["likelihoods"], artifact

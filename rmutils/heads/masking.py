@@ -187,16 +187,11 @@ def mask_heads(lm: LanguageModel, heads: Heads, how: Ablation = "zero") -> Itera
 def scaled_outputs(lm: LanguageModel, heads: Iterable[Head], factor: float) -> Iterator[None]:
     """Multiply what heads write by a factor; on exit the weights are as before, bit for bit."""
     heads = sorted(lm.checked_heads(heads))
-    parts = [_columns(lm, *head) for head in heads]
-    before = [part.clone() for part in parts]
-    try:
-        for part in parts:
+    with changed(lm.model, "scaled", heads, factor), ExitStack() as undo:
+        for part in [_columns(lm, *head) for head in heads]:
+            undo.callback(part.copy_, part.clone())
             part.mul_(factor)
-        with changed(lm.model, "scaled", heads, factor):
-            yield
-    finally:
-        for part, old in zip(parts, before, strict=True):
-            part.copy_(old)
+        yield
 
 
 def _columns(lm: LanguageModel, layer: int, head: int) -> Tensor:

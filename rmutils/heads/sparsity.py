@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from functools import partial
 from itertools import combinations
 
 import numpy as np
@@ -82,23 +81,14 @@ def bin_shares(mean: np.ndarray) -> list[np.ndarray]:
     return [zero, 1 - zero - above[0], above[0] - above[1], above[1] - above[2], above[2]]
 
 
-def _count_above(mean: np.ndarray, tau: float) -> np.ndarray:
-    counts: np.ndarray = (_in_rows(mean) >= tau).sum(-1)
-    return counts
-
-
-def _bin_share(mean: np.ndarray, i: int) -> np.ndarray:
-    return bin_shares(mean)[i]
-
-
 def statistics() -> dict[str, Callable[[np.ndarray], np.ndarray]]:
     """Return all statistics of a model by name, each a function of a map of means, or of maps."""
     named: dict[str, Callable[[np.ndarray], np.ndarray]] = {
-        f"heads_at_least_{tau:g}": partial(_count_above, tau=tau)
+        f"heads_at_least_{tau:g}": lambda mean, tau=tau: (_in_rows(mean) >= tau).sum(-1)
         for tau in (0.05, 0.1)}  # the paper's thresholds (section 4.1)
     named |= {"mean_score": lambda mean: _in_rows(mean).mean(-1), "share_zero": share_at_zero}
     for i, (low, high) in enumerate(BINS[1:], 1):
-        named[f"share_{low:g}_{high:g}"] = partial(_bin_share, i=i)
+        named[f"share_{low:g}_{high:g}"] = lambda mean, i=i: bin_shares(mean)[i]
     return named | {"gini": gini, "hoyer": hoyer, "effective_heads": effective_heads}
 
 

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from unittest.mock import patch
 
 import torch
 
@@ -188,18 +189,11 @@ def base_of(trained: str) -> str:
 @contextmanager
 def loaded_in(device: str | None, dtype: str | None) -> Iterator[None]:
     """Load all models on a device and in a precision, in other processes, too; None: as before."""
-    given = {name: value for name, value in ((DEVICE, device), (DTYPE, dtype)) if value}
-    before = {name: os.environ.get(name) for name in given}
     if device:
         _checked_device(device)
-    os.environ |= given
-    try:
+    given = {name: value for name, value in ((DEVICE, device), (DTYPE, dtype)) if value}
+    with patch.dict(os.environ, given):
         yield
-    finally:
-        for name, value in before.items():
-            os.environ.pop(name)
-            if value is not None:
-                os.environ[name] = value
 
 
 def checkpoint_of(name: str) -> str | None:

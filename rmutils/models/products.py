@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from unittest.mock import patch
 
 import torch
 from torch import Tensor, nn
@@ -46,9 +47,5 @@ def use_onednn(model: nn.Module) -> None:
 @contextmanager
 def left_to_pytorch() -> Iterator[None]:
     """Multiply as PyTorch does: where operations are counted or timed, or nothing else would do."""
-    own = Linear.forward
-    try:
-        Linear.forward = nn.Linear.forward  # type: ignore[method-assign]
+    with patch.object(Linear, "forward", nn.Linear.forward):
         yield
-    finally:
-        Linear.forward = own  # type: ignore[method-assign]

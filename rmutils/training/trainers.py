@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import patch
 
 import datasets
 import torch
@@ -84,7 +85,8 @@ class WatchedDPO(_Watched, DPOTrainer):
         return dataset
 
     def _precompute_ref_logps(self, dataset, name, batch_size) -> datasets.Dataset:
-        with progress_bar("reference model", len(dataset), unit="pairs") as self._advance, _quiet():
+        with (progress_bar("reference model", len(dataset), unit="pairs") as self._advance,
+              patch.dict(os.environ, TQDM_DISABLE="1")):  # no bars of TRL's
             return super()._precompute_ref_logps(dataset, name, batch_size)
 
     def _prepare_inputs(self, inputs):
@@ -175,16 +177,3 @@ class Progress(TrainerCallback):
 
     def on_step_end(self, args, state, control, **_) -> None:
         self.advance(1)
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """No bars of TRL's, which looks at this variable."""
-    before = os.environ.get("TQDM_DISABLE")
-    os.environ["TQDM_DISABLE"] = "1"
-    try:
-        yield
-    finally:
-        del os.environ["TQDM_DISABLE"]
-        if before is not None:
-            os.environ["TQDM_DISABLE"] = before

@@ -23,10 +23,10 @@ from rmutils.book.chapters.which_heads.experiment import WHICH_HEADS, WhichHeads
 from rmutils.book.experiments.masked_needles import MASKED_NEEDLES, MaskedNeedlesConfig
 from rmutils.book.experiments.under_variants import VARIANT, VariantConfig
 from rmutils.book.jobs.notebook_costs import EXPERIMENTS
-from rmutils.core.config import Config, added
+from rmutils.core.config import Config, NoConfig, added
 from rmutils.core.results import Stage, stored
 from rmutils.evaluation.abilities.evaluate_abilities import GENERAL, GeneralConfig
-from rmutils.evaluation.answers import LIKELIHOODS, LikelihoodConfig
+from rmutils.evaluation.answers import LIKELIHOODS
 from rmutils.evaluation.formation import FORMATION, FormationConfig
 from rmutils.evaluation.helmet import EvaluateConfig, evaluate_stored
 from rmutils.evaluation.helmet.evaluation import BASELINES, EVALUATION
@@ -45,7 +45,7 @@ STAGES = {stage.name: (stage, config) for stage, config in (
     (EVALUATION, EvaluateConfig), (EXTENSION, ExtensionConfig), (FAILURE_MODES, FailureConfig),
     (FORMATION, FormationConfig), (GENERAL, GeneralConfig),
     (HEADS, HeadsConfig), (INSTRUCTIONS, DrawConfig), (IS_IT_CAUSAL, IsItCausalConfig),
-    (LEADERS, LeadersConfig), (LIKELIHOODS, LikelihoodConfig),
+    (LEADERS, LeadersConfig), (LIKELIHOODS, NoConfig),
     (MASKED_NEEDLES, MaskedNeedlesConfig), (MATCHED_PAIRS, MatchedConfig),
 
     (RESPONSES, ResponseConfig), (RETMASK, RetMaskConfig),

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from rmutils.core.config import Config, digest
+from rmutils.core.config import NoConfig, digest
 from rmutils.core.errors import UserError
 from rmutils.core.files import read_text, sha256
 from rmutils.core.results import Artifact, Stage, write_tables
@@ -27,10 +27,6 @@ THOUGHTS = 32768
 GRADES = {"gpt-4-score": lambda g: g["fluency"] * g["correctness"] * 100 / 3,
           "gpt-4-f1": lambda g: g["f1"] * 100}
 """Metrics that GPT-4o grades -> score from its grades, 0 to 100."""
-
-
-class CollectConfig(Config):
-    """Nothing is left to configure: the files say all."""
 
 
 def collect(folder: Path) -> tuple[pd.DataFrame, str]:
@@ -166,6 +162,6 @@ def collect_stored(folder: Path) -> tuple[pd.DataFrame, Artifact]:
         write_tables({"scores": table}, target)
         return {"model": model, "files": len(files)}
 
-    artifact = COLLECTED.obtain_folder(CollectConfig(), {"files": digest(files)}, make,
+    artifact = COLLECTED.obtain_folder(NoConfig(), {"files": digest(files)}, make,
                                        command="rmutils collect FOLDER", model=model)
     return COLLECTED.read(artifact.folder)["scores"], artifact
