@@ -120,8 +120,7 @@ def _parse(line: str, place: str) -> Needle:
 
 
 SENTENCE_END = re.compile(r"""[.!?]["')\]]*(?=\s)|[。！？][」』）]*""")
-WU_BUFFER = 200
-"""Tokens that `retrieval_head_detection.py` of Wu et al. keeps free for question and answer."""
+WU_BUFFER = 200  # tokens that the script of Wu et al. keeps free for question and answer
 
 
 class Prompted(Protocol):
@@ -266,14 +265,11 @@ class PublishedNiahBuilder(NiahBuilder):
     """Builds cases as the published detection script does, mistakes included.
 
     `retrieval_head_detection.py` of nightdessert/Retrieval_Head, which YoumiMa/RetMask uses
-    unchanged in this respect, inserts the needle after the last full stop before its depth, and
-    knows the full stop by two token ids of Llama 2. With a tokenizer whose full stops have other
-    ids, it walks back to the start of the text, whatever the depth; only at depth 1, where it looks
-    for nothing, does the needle stand elsewhere: at the end.
-    The needle is inserted without a space, haystack and needle have `length - 200` tokens, and base
-    models get no line break before the question. The script also drops a beginning-of-text token
-    that some tokenizers write before needle and haystack, or for base models leaves it there as
-    text; here it is never written.
+    unchanged in this respect, knows the full stop before a depth by two token ids of Llama 2. With
+    other tokenizers it walks back to the start of the text, but at depth 1. The needle is inserted
+    without a space, haystack and needle have `length - 200` tokens, and base models get no line
+    break before the question. A beginning-of-text token, which the script drops or leaves as text,
+    is never written here.
     """
 
     space = ""

@@ -97,8 +97,7 @@ def _classes() -> dict[str, str]:
     return classes
 
 
-DETECTION = DetectConfig(lengths=(256, 512), depths=even_depths(5))
-"""200 cases: 20 needles, 2 lengths, 5 depths."""
+DETECTION = DetectConfig(lengths=(256, 512), depths=even_depths(5))  # of 20 needles: 200 cases
 LENGTHS = (256, 512, 1024, 2048)
 NEEDLES = {length: DetectConfig(lengths=(length,), depths=even_depths(10)) for length in LENGTHS}
 NEEDLE_FILE = CORPORA["world"] / "needles" / "needles.jsonl"

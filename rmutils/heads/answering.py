@@ -22,9 +22,8 @@ from rmutils.models.engine.generation import in_batches, suiting
 from rmutils.models.head_blocks import keeps_states
 
 BATCH_TOKENS = {"cpu": 5120, "cuda": 65_536}
-"""Prompt tokens decoded together by kind of device: it bounds the memory. On an accelerator a step
-for many texts takes hardly longer than for one; the keys and values of so many tokens are 8 GiB in
-Llama-3.1-8B."""
+"""Prompt tokens decoded together by kind of device: it bounds the memory. The keys and values of so
+many tokens are 8 GiB in Llama-3.1-8B."""
 Watch = Callable[..., Answer]
 """Answers one prompt (token ids), given `max_new_tokens` and `stop_ids` as `decode` takes them, and
 tells where each head looked: for an attention that takes one text at a time."""

@@ -62,10 +62,9 @@ class CopyScore(ScoreKind):
 
 
 class PublishedCopyScore(CopyScore):
-    """The score of the published code: every copy counts, in a window that it searches for. Its
-    cases are the script's, too: where the tokenizer is not Llama 2's, the needle stands at the
-    start of the text at all depths but the last (`rmutils.corpora.niah`). An answer ends at a line
-    break as Llama 2 writes it, or at token 144, whatever that is; else at `max_new_tokens`."""
+    """The score of the published code, on its cases (`PublishedNiahBuilder`): every copy counts, in
+    a window that it searches for. An answer ends at a line break as Llama 2 writes it, or at token
+    144, whatever that is."""
 
     version = 2
 

@@ -93,9 +93,8 @@ class SpanRecorder(ArgMaxRecorder):
         self._pass.clear()
 
     def of(self, text: int) -> list[Tensor]:
-        """Return, for the T tokens of a text's answer, the attention to each token of the span,
-        (layers, heads, T, span); and what each head reads from the span and from all keys, (layers,
-        heads, T, head size) each."""
+        """Return a text's attention to the span, (layers, heads, T, span), and what each head reads
+        from the span and from all keys, (layers, heads, T, head size) each."""
         return [torch.cat(part, 2) for part in zip(*self._kept[text], strict=True)]
 
 

@@ -1,12 +1,9 @@
 """What stands between a head and the logits: a norm after attention, factors.
 
 A head h writes W_O^h z_h. Olmo 3 and Gemma norm the sum over all heads before it joins the residual
-stream; Granite multiplies it there, and divides the logits. A norm of this kind divides a row by
-its root mean square, and multiplies it by weights. With the row's own root mean square, which all
-heads decide together, that is a product, and each head has its part in it.
-
-All this is measured, not looked up: layers get known rows in place of what they compute. A family
-in which anything else comes between is refused.
+stream; Granite multiplies it there, and divides the logits. With the row's own root mean square,
+such a norm is a product, in which each head has its part. All this is measured, not looked up:
+layers get known rows in place of what they compute.
 """
 
 from __future__ import annotations
@@ -51,10 +48,9 @@ class ResidualPaths:
     logits: float  # what the products with the output matrix are multiplied by
 
     def through(self, layer: int, rows: Tensor, written: Tensor) -> Tensor:
-        """Take `rows` (S, hidden size), float32, of the output matrix, u of S tokens, back to the
-        output projection of a layer whose heads write `written` (S, hidden size) together, bias
-        included. The product of the result (S, hidden size) with W_O^h z_h is what head h adds to
-        the logits."""
+        """Take `rows` (S, hidden size) of the output matrix back to the output projection of a
+        layer whose heads write `written` (S, hidden size) together; the product of the result with
+        W_O^h z_h is what head h adds to the logits."""
         norm = self.norms[layer]
         if norm is not None:
             share = norm(written) / written

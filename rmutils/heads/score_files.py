@@ -28,9 +28,7 @@ Format = Literal["rmutils", "wu", "qrhead", "duo"]
 EXPECTED = 'Expected {"layer-head": [score, ...]}'
 SHARES, SLACK = ("copy", "anchor"), 1e-4  # kinds of score that go from 0 to 1, but for rounding
 LARGEST_PUBLISHED = 10
-"""The published code counts each copy, of 50 tokens that it lets a model write, and divides by the
-tokens of a needle, of which all of its needles have more than five. Where `max_new_tokens` and
-needles are one's own, a needle has one token at least."""
+"""The published code counts each copy, of 50 tokens, and divides by a needle's, more than five."""
 Fields = Mapping[str, Any]  # fields of `HeadScores` by name
 CASES, RUNS = "cases.parquet", "scores.safetensors"  # files of a detection
 STAGES = "detect", "scores"  # stages that hold scores of one kind, or of several that one run gave

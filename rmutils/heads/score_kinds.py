@@ -1,10 +1,7 @@
 """Kinds of retrieval score: the place where a further one is added.
 
-A kind is a class, registered under the name by which `DetectConfig.score` asks for it; each family
-of kinds has a file of its own in this folder. A kind says which cases it needs, how they are
-answered and watched, what each head scores in a case, and how cases become scores of a model. All
-but `ScoreKind.score` have a default: cases of the paper's grid, greedy answers with the arg-max row
-of each head, means over successful cases.
+A kind says which cases it needs, how they are answered and watched, what each head scores in a
+case, and how cases become scores of a model; all but `ScoreKind.score` have a default.
 """
 
 from __future__ import annotations
@@ -152,13 +149,8 @@ class ScoreKind(ABC):
         return self.lm.stop_ids
 
     def answers(self, cases: list[NiahCase], watch: Watch | None) -> Answered:
-        """Answer cases, in any order, and yield what `score` needs of each.
-
-        By default in batches; `watch` is how a variant of attention answers one case. Override it
-        to capture more than where each head looks hardest, or to run a case more than once: `score`
-        is given whatever replaces the `Answer`, whose `tokens` alone are read elsewhere, to tell
-        whether the needle was found.
-        """
+        """Answer cases, in any order, and yield what `score` needs of each: an `Answer`, whose
+        `tokens` alone are read elsewhere. `watch` is how a variant of attention answers one."""
         how: dict[str, Any] = {"max_new_tokens": self.config.max_new_tokens,
                                "stop_ids": self.stop_ids()}
         if self.watched:

@@ -21,9 +21,8 @@ SLOWER = 13
 models none takes more than twice as long as another."""
 HALF = 2  # bytes of a weight in the files of the hub
 PEAK, BESIDE = 5.7, 0.9e9
-"""Bytes of memory in a detection on a CPU: for each weight, in float32, at the most, while they are
-unpacked; and for libraries and texts. 1.6 GB for 135 million weights, 3.8 GB for 494 million, 9.2
-GB for 1.5 billion were measured."""
+"""Bytes of memory in a detection on a CPU: for each weight, at the most, while they are unpacked;
+and for libraries and texts. Measured: 1.6 GB for 135 million weights, 9.2 GB for 1.5 billion."""
 DETECTION = 7.8
 """Seconds of one core, of the machine of `data/timings.json`, that the default detection takes with
 a teaching model: those of chapter 1 (`notebooks/costs.yml`), for both lengths."""

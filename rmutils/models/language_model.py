@@ -237,8 +237,7 @@ class LanguageModel:
         return encoder.encode(encoder.cover(text), begin=begin).ids
 
     def encode_framed(self, before: str, text: str, after: str, *, begin: bool = False) -> Encoded:
-        """As `encode`, for a text within parts of the chat template; with each token's characters.
-        """
+        """As `encode`, for a text within parts of the chat template; with tokens' characters."""
         encoder = self._encoder
         return encoder.encode(f"{before}{encoder.cover(text)}{after}", begin=begin, offsets=True)
 

@@ -77,9 +77,8 @@ PII: dict[str, tuple[re.Pattern[str], Callable[[str], bool]]] = {
 
 
 MAX_CHARACTERS = 2048
-"""Longer instructions are dropped. The paper is silent; the authors' trainer cuts prompts to 512
-tokens (a default, see `max_prompt_length` of TRL 0.24), which is about as much English. Characters,
-so that every model gets the same instructions."""
+"""Longer instructions are dropped; characters, so that every model gets the same. The paper is
+silent; the authors' trainer cuts prompts to 512 tokens, which is about as much English."""
 
 
 @dataclass(frozen=True)

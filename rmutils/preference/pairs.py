@@ -95,9 +95,8 @@ LONGREWARD = HubDataset(
     buffer=1000,  # of some 100 KB each
     parquet=False, instead="Or choose another strategy.")
 """Section 4.3: "For LongReward, we use the officially released dataset", "dpo_llama3.1_8b split".
-The data card names this split, and its file `dpo-llama3.1-8b.jsonl`. The columns are those that
-LongReward's `batch_inference/3_get_pairs.py` writes; that the file has the same could not be
-checked when this was written. One with others is refused, with the name of what is missing."""
+The columns are those that LongReward's `batch_inference/3_get_pairs.py` writes; whether the file
+has the same could not be checked. One with others is refused."""
 
 
 def longreward_pairs(lm: LanguageModel, count: int | None = None, seed: int = 0) -> Pairs:

@@ -1,17 +1,9 @@
 """The one policy of intervals.
 
-Intervals are 95 % cluster bootstrap intervals. What is drawn with replacement are clusters of
-samples that are alike (needles, texts, questions), within each stratum (task), and on top of them
-whole columns (trainings, or random choices of heads). Three rules hold for all of them:
-
-- Draws are spread by `expansion`, since a few values differ less from one another than those they
-  stand for do. Everywhere, because the correction is right for few clusters and vanishes for many.
-- An interval ends where its quantity does: no share is below 0 or above 1.
-- It holds its own estimate. Draws of what is not a mean (a number of heads above a threshold, a
-  Gini coefficient) lie to one side of the estimate, and are moved back (`centred`).
-
-References
-----------
+Intervals are 95 % cluster bootstrap intervals: clusters of samples that are alike (needles, texts,
+questions) are drawn within each stratum (task), and on top of them whole columns (training runs, or
+random choices of heads). Draws are spread by `expansion`; an interval ends where its quantity does;
+and it holds its own estimate: draws of what is not a mean are moved back to it (`centred`).
 Hesterberg (2015), "What teachers should know about the bootstrap", American Statistician 69.
 """
 

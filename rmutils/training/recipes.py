@@ -117,10 +117,8 @@ _EMBEDDED = {
     "batch": 16, "learning_rate": 1e-4, "min_learning_rate": 1e-5, "precision": "float32",
     "gradient_checkpointing": False,
 }
-"""For a teaching model on two cores. These values are ours: with so few pairs in a batch some
-hundred make enough steps, and so small a model needs a higher rate to move in them. For one of
-135M parameters take a tenth of the rate or less: at 1e-4 it distinguished a few easy pairs after
-one step."""
+"""For a teaching model on two cores. These values are ours; for a model of 135M parameters take a
+tenth of the rate or less."""
 
 RECIPES: dict[str, TrainRecipe] = {
     "paper": TrainRecipe(),

@@ -1,8 +1,7 @@
 """The paper's own benchmarks, with lm-evaluation-harness as the runner (section 5.1, Table 6).
 
-The paper names the benchmarks, but neither the tool that ran them nor prompts, shots or metrics.
-Tasks and metrics here are those of version 0.4.13 of
-https://github.com/EleutherAI/lm-evaluation-harness; its data sets come from the hub.
+The paper names neither the tool that ran them nor prompts, shots or metrics: those here are of
+version 0.4.13 of https://github.com/EleutherAI/lm-evaluation-harness.
 """
 
 from __future__ import annotations

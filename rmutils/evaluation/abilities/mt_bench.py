@@ -1,11 +1,8 @@
 """MT-Bench: questions in two turns, and a judge who rates each answer (section 5.1).
 
-Appendix A: "For MT-Bench, we employ gpt-4o-2024-08-06 for evaluation". Neither the 80 questions
-nor FastChat's wording for the judge ship with this book: the questions are read from a file in
-FastChat's format, and the judge is asked in words of our own. So its ratings serve to compare
-models with one another; they are not those of the paper.
-
-The method is that of Zheng et al. (2023), "Judging LLM-as-a-judge with MT-Bench and Chatbot Arena".
+The questions are read from a file in FastChat's format, and the judge is asked in words of our own:
+its ratings compare models with one another, and are not those of the paper. Zheng et al. (2023),
+"Judging LLM-as-a-judge with MT-Bench and Chatbot Arena".
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """Calls functions that a model wrote in a sandbox.
 
-The code runs in a Python of its own without site packages, with an empty environment, under limits
-for processor time and memory, and is killed when its time is over. The kernel keeps it in
-(`rmutils.evaluation.abilities.inside`): it has no network, sees no other process and no file but
-Python's own, and can write none. Where the system does not offer that, nothing is called.
+The code runs in a Python of its own, which the kernel keeps in
+(`rmutils.evaluation.abilities.inside`). Where the system does not offer that, nothing is called.
 """
 
 from __future__ import annotations

@@ -2,18 +2,13 @@
 
 An empty response has what the metric gives an empty text, which is 0 everywhere.
 
-For some metrics HELMET asks another model. It has a language model decide whether documents entail
-a sentence (T5, as ALCE does), and GPT-4o whether an answer is right, which key points a summary
-has, and whether it is fluent. Here all facts are known, so that a rule decides instead. A sentence
-**states a fact** of the text if it names subject and value; of a fact that is asked for, the value
-is enough where it names nobody else ("She lives in Foxmoor."). Which relation it speaks of is not
-looked at. It is **supported** by some documents if it states at least one fact and these documents
-tell all the facts that it states.
+Where HELMET asks another model (T5 for citations, GPT-4o for answers and summaries), a rule decides
+here, as all facts are known. A sentence **states a fact** of the text if it names subject and
+value; of a fact that is asked for, the value is enough where it names nobody else. It is
+**supported** by some documents if it states a fact and these documents tell all that it states.
 
-`GradingJudge` asks a model after all, in GPT-4o's place, for free answers and the fluency of
-summaries. The paper (appendix A): "For HELMET, we follow the original setting and utilize
-gpt-4o-2024-05-13 for evaluation". The grades are HELMET's. The wording is ours, the judge is not
-asked to reason, and it is asked again with sampling where its reply is no grade.
+`GradingJudge` asks a model after all. The paper (appendix A): "For HELMET, we follow the original
+setting and utilize gpt-4o-2024-05-13 for evaluation". The grades are HELMET's, the wording is ours.
 """
 
 from __future__ import annotations

@@ -25,9 +25,8 @@ from rmutils.models.language_model import LanguageModel
 from rmutils.models.loading import ModelRef
 
 BATCH_TOKENS = {"cpu": 16_384, "cuda": 131_072}
-"""Tokens of prompts and answers held at once by kind of device: it bounds the memory. On an
-accelerator a step for many rows takes hardly longer than for one; the keys and values of so many
-tokens are 16 GiB in Llama-3.1-8B."""
+"""Tokens of prompts and answers held at once by kind of device: it bounds the memory. The keys and
+values of so many tokens are 16 GiB in Llama-3.1-8B."""
 NO_MEMORY = "can't allocate memory"
 """In the message of the error that PyTorch raises on a CPU; accelerators have a type for it."""
 
