@@ -97,3 +97,4 @@ def test_results_of_helmet(cache, tmp_path):
     assert "alce_qampari" in done.stdout and "2 unscored" in done.stdout
     found = json.loads(command("collect", str(output), "--json").stdout)
     assert len(found["averages"]) == 21 + 7 + 1
+    assert not any(row["missing"] for row in found["averages"])  # HELMET's data sets are all there

@@ -22,7 +22,7 @@ from rmutils.core.errors import UserError
 from rmutils.models import identify
 from rmutils.models.known_models import tau_of
 from rmutils.models.loading import base_of, checkpoint_of, corpus_of, window_of
-from rmutils.models.trained import load_adapter
+from rmutils.models.trained import load_adapter, origin
 from rmutils.training import RECIPES, train
 from rmutils.training.running import train_stored
 from tests.conftest import make_lm
@@ -206,6 +206,14 @@ def test_an_adapter_of_itself_is_refused(adapter, tmp_path, between):
             continue
         with pytest.raises(UserError, match="names itself as its base"):
             ask(str(adapter))
+
+
+def test_an_adapter_of_an_adapter_began_with_the_model_of_both(tmp_path):
+    for name, base in (("one", "tiny-qwen3"), ("two", str(tmp_path / "one"))):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "adapter_config.json").write_text(
+            json.dumps({"base_model_name_or_path": base}))
+    assert origin(str(tmp_path / "two")) == "tiny-qwen3"
 
 
 @pytest.mark.parametrize(("change", "told"), [

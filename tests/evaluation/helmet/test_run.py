@@ -262,10 +262,12 @@ def test_trained_models_by_the_name_of_their_training(cache, teaching, monkeypat
     name = "train-0123456789abcdef"
     with pytest.raises(UserError, match=f"the weights of {name} are not stored"):
         load_model(name)
-    run = cache / "artifacts" / "retmask-0123456789abcdef"
-    run.mkdir(parents=True)
-    (run / "run.json").write_text(json.dumps({"training": name}))
-    (run / "manifest.json").write_text(json.dumps({"command": "rmutils retmask x -p seed 3"}))
+    for seed, training in enumerate(("train-0000000000000000", name), 2):
+        run = cache / "artifacts" / f"retmask-000000000000000{seed}"
+        run.mkdir(parents=True)
+        (run / "run.json").write_text(json.dumps({"training": training}))
+        (run / "manifest.json").write_text(
+            json.dumps({"command": f"rmutils retmask x -p seed {seed}"}))
     with pytest.raises(UserError, match="`rmutils retmask x -p seed 3 --compute always` trains"):
         load_model(name)
     folder = cache / "artifacts" / name
