@@ -34,7 +34,7 @@ document.addEventListener("DOMContentLoaded", () => {
     }
     list.prepend(bar);
   }
-  for (const fold of document.querySelectorAll("details.rm-fold")) {
+  for (const fold of document.querySelectorAll("details.rm-fold:not(.rm-tables)")) {
     const rows = [...fold.querySelectorAll("tbody tr:has(td)")];
     if (rows.length <= LONG) continue;
     const { bar, add } = filtered(rows, "rows");

@@ -283,8 +283,7 @@ class HeadScores:
         from matplotlib.figure import Figure
         from matplotlib.patches import Rectangle
 
-        wide = self.shape[1] <= self.shape[0]  # the longer side goes across the page
-        values = self.mean.T if wide else self.mean
+        values = self.mean.T  # layers go across the page
         if axes is None:
             axes = Figure(figsize=(7.6, 1.1 + 0.24 * len(values)), layout="constrained").subplots()
         figure = cast(Figure, axes.get_figure(root=True))
@@ -294,9 +293,9 @@ class HeadScores:
             columns, rows, values, cmap="cividis", vmin=min(0, np.nanmin(values)),
             vmax=max(0, np.nanmax(values)), edgecolor="face", linewidth=0.3)
         for layer, head in self.select(tau=tau) if tau is not None else ():
-            x, y = (layer, head) if wide else (head, layer)
-            axes.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, fill=False, ec="#e69f00", lw=1.4))
-        axes.set(xlabel=("head", "layer")[wide], ylabel=("layer", "head")[wide])
+            axes.add_patch(Rectangle((layer - 0.5, head - 0.5), 1, 1, fill=False, ec="#e69f00",
+                                     lw=1.4))
+        axes.set(xlabel="layer", ylabel="head")
         scale = figure.colorbar(mesh, label=f"retrieval score ({self.score})", pad=0.01)
         cast(Any, scale.solids).set(rasterized=False, edgecolor="face")
         return figure

@@ -71,8 +71,8 @@ def test_map_has_each_cell_by_the_names_of_its_axes():
                           "success": [0, 1, 0.5, 0]})
     data = drawn_data(success_map(cases))
     cells = data[data["mark"] == "cell"].set_index(["y name", "x name"])["value"]
-    assert cells.to_dict() == {("0 %", "256"): 0, ("0 %", "512"): 1,
-                               ("100 %", "256"): 0.5, ("100 %", "512"): 0}
+    assert cells.to_dict() == {("0 %", "256"): 0, ("0 %", "512"): 100,
+                               ("100 %", "256"): 50, ("100 %", "512"): 0}
 
 
 def test_large_map_has_its_highest_cells():

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from rmutils.book.experiments.masked_needles import ANYWHERE, COPY, MATCHED, TOP, WHOLE
-from rmutils.book.figures.forest import SIGNS, forest
+from rmutils.book.figures.forest import SIGNS, by_group, forest
 from rmutils.book.figures.real_figures import needles_left_figure
 from rmutils.book.figures.style import WIDTH, drawn_data, to_svg, use_style
 
@@ -85,3 +85,10 @@ def test_needles_left_against_the_share_of_heads():
     assert [*top["y"]] == [80, 20] * 2
     ends = data[(data["mark"] == "span") & (data["series"] == "others of the same layers")]
     np.testing.assert_allclose(ends[["y", "y to"]], [[60, 80]] * 2)
+
+
+def test_levels_have_the_colour_of_their_label():
+    table = TABLE.rename(columns={"model": "group", "strategy": "label", "effect": "value"})
+    axes, = by_group(table, "%", {"a": "#111111", "b": "#222222", "c": "#333333"}).axes
+    assert [colour for *_, colour in marks(axes)] == ["#111111", "#222222", "#111111", "#333333"]
+    assert [t.get_text() for t in axes.get_yticklabels()] == ["m", "a", "b", "n", "a", "c"]

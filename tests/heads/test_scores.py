@@ -222,17 +222,18 @@ def test_the_interval_of_a_success_rate_stays_a_share():
 
 
 def test_plot_shows_every_head_and_outlines_those_chosen(scores):
-    """Two layers of three heads, and three layers of two: the longer side goes across."""
-    for made, names in ((scores, ["head", "layer"]),
-                        (HeadScores(scores.runs.swapaxes(1, 2), "m"), ["layer", "head"])):
+    """Two layers of three heads, and three layers of two: layers go across."""
+    for made in (scores, HeadScores(scores.runs.swapaxes(1, 2), "m")):
         axes = made.plot(tau=0.5).axes[0]
         mesh = axes.collections[0]
-        np.testing.assert_array_equal(np.reshape(mesh.get_array(), (2, 3)), scores.mean)
+        np.testing.assert_array_equal(
+            np.reshape(mesh.get_array(), made.mean.T.shape), made.mean.T)
         assert mesh.get_clim() == (0, scores.mean.max())
         assert axes.figure.axes[1].get_ylabel() == "retrieval score (copy)"
-        assert [axes.get_xlabel(), axes.get_ylabel()] == names and axes.yaxis_inverted()
+        assert [axes.get_xlabel(), axes.get_ylabel()] == ["layer", "head"]
+        assert axes.yaxis_inverted()
         assert {patch.get_bbox().bounds for patch in axes.patches} == {
-            (x - 0.5, y - 0.5, 1, 1) for y, x in np.argwhere(scores.mean >= 0.5)}
+            (x - 0.5, y - 0.5, 1, 1) for x, y in np.argwhere(made.mean >= 0.5)}
         assert not any(patch.get_fill() for patch in axes.patches)
     below = HeadScores(scores.runs - 1, "m").plot().axes[0].collections[0]
     assert below.get_clim() == ((scores.mean - 1).min(), 0)

@@ -79,7 +79,7 @@ def _told(part: Part) -> str:
     if effect.blocked:
         return f"{shown}; {effect.blocked}"
     beyond = not any(effect.low <= bound <= effect.high for bound in part.measure.bounds)
-    return shown + (f"; p = {part.answer.p:.2g} after correction"
+    return shown + (f"; p = {part.answer.p:.2g}, corrected for the parts of the claim"
                     if beyond and part.answer.verdict == UNDECIDED else "")
 
 

@@ -1,6 +1,7 @@
 """The one figure for a set of comparisons: a row for each, its interval coloured by its sign."""
 
 import textwrap
+from collections.abc import Mapping
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -47,7 +48,8 @@ def forest(
         found |= _draw(axes, part, places, reference)
         axes.set_title(title)
         axes.axvline(reference, color=GREY, lw=0.8)
-        axes.locator_params(axis="x", nbins=8 // len(panels) + 1)
+        axes.locator_params(axis="x", nbins=8 // len(panels) + 1, steps=[1, 2, 5, 10],
+                            prune="both" if len(panels) > 2 else None)  # neighbours' would touch
         axes.tick_params(axis="y", length=0)
         axes.spines["left"].set_visible(False)
     first = grid[0]
@@ -63,6 +65,25 @@ def forest(
                label=words.format("zero" if reference == 0 else f"{reference:g}"))
         for sign, (marker, colour, words) in signs.items() if sign in found],
         ncols=len(signs), loc="outside upper center")
+    return figure
+
+
+def by_group(table: pd.DataFrame, xlabel: str, colours: Mapping[str, str]) -> Figure:
+    """Draw levels with 95 % intervals in groups, each label in its colour."""
+    table = table.sort_values("group", key=lambda names: pd.factorize(names)[0], kind="stable")
+    places, ticks = _rows(table)
+    last = max(places.values())
+    figure, axes = new_axes(1.0 + 0.23 * (last + 1))
+    for row in table.itertuples():
+        place, colour = places[row.group, row.label], colours[row.label]
+        axes.hlines(place, row.low, row.high, color=colour, lw=1.8)
+        axes.plot(row.value, place, "o", ms=6, color=colour, label=row.group)
+    axes.set_yticks(list(ticks), list(ticks.values()))
+    for text, place in zip(axes.get_yticklabels(), ticks, strict=True):
+        text.set_fontweight("normal" if place in places.values() else "bold")
+    axes.tick_params(axis="y", length=0)
+    axes.spines["left"].set_visible(False)
+    axes.set(xlabel=xlabel, xlim=(-2, 102), ylim=(last + 0.6, -0.6))
     return figure
 
 

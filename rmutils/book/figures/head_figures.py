@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -50,35 +49,38 @@ def success_map(cases: pd.DataFrame) -> Figure:
     """Share of needles found, by prompt length and depth."""
     grid = cases.pivot_table(index="depth", columns="length", values="success", aggfunc="mean")
     figure, axes = new_axes(3.8)
-    image = _cells(axes, grid.to_numpy(), 1)
+    image = _cells(axes, 100 * grid.to_numpy(), 100)
     for (i, j), share in np.ndenumerate(grid.to_numpy()):
         axes.text(j, i, f"{100 * share:.0f}", ha="center", va="center", fontsize=9,
                   color="black" if share > 0.55 else "white")
     axes.set_xticks(range(len(grid.columns)), grid.columns)
     axes.set_yticks(range(len(grid.index)), [f"{100 * d:.0f} %" for d in grid.index])
     axes.set(xlabel="prompt length (tokens)", ylabel="depth of the needle")
-    _scale(figure, image, label="needles found")
+    _scale(figure, image, label="needles found, %")
     return figure
 
 
 def head_map(scores: HeadScores, tau: float) -> Figure:
     """Mean score of every head, layers x heads; those at or above `tau` are outlined."""
-    figure, axes = new_axes(0.9 + 0.24 * min(scores.shape))
+    figure, axes = new_axes(0.9 + 0.24 * scores.shape[1])
     return scores.plot(tau=tau, axes=axes)
 
 
 def head_maps(detections: Mapping[str, HeadScores], tau: float) -> Figure:
-    """Maps of several models side by side on one scale; titles say how many heads reach `tau`."""
-    figure, grid = new_axes(4.2, columns=len(detections), flat=True, width_ratios=[
-        max(scores.shape[1], 7) for scores in detections.values()])
-    for axes, (model, scores) in zip(grid, detections.items(), strict=True):
-        mesh = _cells(axes, scores.mean, 1)
+    """Maps of several models on one scale; titles say how many heads reach `tau`."""
+    rows = -(-len(detections) // 2)
+    figure, grid = new_axes(0.6 + 2.1 * rows, rows, 2, flat=True)
+    for axes, (model, scores) in zip(grid, detections.items(), strict=False):
+        mesh = _cells(axes, scores.mean.T, 1)
         reached = (scores.mean.round(DECIMALS) >= tau).sum()
-        axes.set_title(f"{textwrap.fill(model, 11)}\n{reached} of {scores.mean.size}")
-        axes.xaxis.set_major_locator(MaxNLocator(3, integer=True))
-    grid[0].set_ylabel("layer")
-    figure.supxlabel("head", fontsize=10)
-    _scale(figure, mesh, ax=grid, label="copy score")
+        axes.set_title(f"{model}: {reached} of {scores.mean.size}")
+        axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+        axes.yaxis.set_major_locator(MaxNLocator(3, integer=True))
+    for axes in grid[len(detections):]:
+        axes.remove()
+    figure.supylabel("head", fontsize=10)
+    figure.supxlabel("layer", fontsize=10)
+    _scale(figure, mesh, ax=[*grid[:len(detections)]], label="copy score")
     return figure
 
 

@@ -147,6 +147,17 @@ def _scrolling(shown: str, caption: str, frame: pd.DataFrame, folded: bool = Fal
                  f'<p class="rm-caption">{html.escape(caption)}</p>{shown}</div>', frame)
 
 
+def tables(caption: str, *shown: Table) -> Table:
+    """Several tables behind one line that opens them all; their data, one below the other."""
+    label = html.escape(caption, quote=True)
+    every = Table(f'<div class="rm-scroll" tabindex="0" role="region" aria-label="{label}">'
+                  f'<p class="rm-caption">{html.escape(caption)}</p>'
+                  f'<details class="rm-fold rm-tables"><summary>Show {len(shown)} tables</summary>'
+                  f"{''.join(str(one.data) for one in shown)}</details></div>", pd.DataFrame())
+    every.csv = "\n".join(one.csv for one in shown)
+    return every
+
+
 def show_case(case: NiahCase) -> HTML:
     """The whole prompt; the inserted sentence is marked, the answer in it is underlined."""
     sentence, (start, end) = case.needle.needle, case.needle.answer_span

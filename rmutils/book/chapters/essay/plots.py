@@ -32,8 +32,9 @@ def few_heads(shape: tuple[int, int], heads: Sequence[tuple[int, int]],
     layer, head = np.indices(shape).reshape(2, -1)
     masked = np.array([(i, j) in {*heads} for i, j in zip(layer, head, strict=True)])
     for chosen, colour in ((~masked, PALE), (masked, BLUE)):
-        grid.scatter(layer[chosen] + 1, head[chosen] + 1, s=30, marker="s", color=colour, lw=0)
-    grid.set(ylabel="head", xticks=[1, 10, 20, shape[0]], yticks=[], xlabel=(
+        grid.scatter(layer[chosen], head[chosen], s=30, marker="s", color=colour, lw=0)
+    grid.invert_yaxis()
+    grid.set(ylabel="head", yticks=[0, shape[1] - 1], xticks=[0, 10, 20, shape[0] - 1], xlabel=(
         f"layer\n(all {len(layer)} heads; blue: the {len(heads)} with the highest scores)"))
     grid.spines[:].set_visible(False)
     grid.tick_params(length=0)

@@ -60,15 +60,15 @@ def picture(case: dict[str, Any], width: int = WIDTH) -> str:
     parts = [_label("parts of the prompt; underlined: the answer", 0.5)]
     parts += [_token(places[j], "needle" if j in range(*case["needle"]) else "prompt")
               for j in places]
-    rules = []
+    rules, first = [], head["copied"].index(True)  # the picture begins with a look that copies
     for step, (where, copied) in enumerate(zip(looks, head["copied"], strict=True)):
         kind = "copied" if copied else "other"
         parts.append(_token(answer[step], f"{kind} s{step}"))
-        if where in places:
+        if where in places and step >= first:
             parts.append(_look(places[where], answer[step], f"{kind} l{step}"))
-        rules.append(_motion(step, len(written)))
-    parts.append(_label(f"the answer; blue: from where {name} looks", below - 1.1))
-    seconds = (len(written) + HOLD) * SECONDS
+        rules.append(_motion(max(0, step - first), len(written) - first, step))
+    parts.append(_label(f"the answer; blue: what {name} points at", below - 1.1))
+    seconds = (len(written) - first + HOLD) * SECONDS
     title = f"{name[0].upper()}{name[1:]} looks at each word of the hidden answer as it is written"
     return (f'<svg class="rm-walking" viewBox="-3 0 {width + 6} {height:.0f}" role="img" '
             f'xmlns="http://www.w3.org/2000/svg"><title>{html.escape(title)}</title>'
@@ -145,9 +145,9 @@ def _style(seconds: float) -> str:
     return Template(rules).substitute(size=SIZE, seconds=f"{seconds:.1f}")
 
 
-def _motion(step: int, steps: int) -> str:
+def _motion(at: int, steps: int, step: int) -> str:
     """Rules of a token of the answer, which comes and stays, and of its look, which goes again."""
-    begin, end = (f"{100 * n / (steps + HOLD):.2f}%" for n in (step, step + 1))
+    begin, end = (f"{100 * n / (steps + HOLD):.2f}%" for n in (at, at + 1))
     return (f".rm-walking .s{step}{{animation-name:s{step}}}"
             f".rm-walking .l{step}{{animation-name:l{step}}}"
             f"@keyframes s{step}{{0%{{opacity:0}}{begin}{{opacity:1}}}}"
