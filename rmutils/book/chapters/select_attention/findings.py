@@ -30,7 +30,7 @@ from rmutils.core.results import Artifact, Tables
 from rmutils.stats import DIFFERENCE, contrast
 
 RECALL, QUALITY, AGREE = "fig-select-recall", "select-answers", "fig-select-agree"
-COSTS, GPU, WITH_SHARE = "fig-select-costs", "fig-select-gpu", "select-with-sharing"
+COSTS, GPU, WITH_SHARE = "fig-select-costs", "fig-select-gpu", "select-answers"
 MOST = 0.97  # the largest p that the plan's rule asks for
 LARGE, FILTER = "smollm2-135m", 14  # the real model, and its filter layer
 
