@@ -82,8 +82,6 @@ def test_every_notebook_is_known_and_most_by_several_runs():
 @pytest.mark.parametrize(("name", "what", "stage", "seconds"), [
     ("01_preliminaries", "detection on the large grid", "detect", lambda m: m["facts"].get(
         "case_seconds") if len(m["config"]["lengths"]) == 8 else None),
-    ("02_masking_sweep", "the sweep of the large model", "masking-sweep",
-     lambda m: m["seconds"] if "gguf" in m["inputs"]["model"] else None),
     ("08_failure_modes", "responses of the large model", "failure-modes", lambda m: m["seconds"]),
 ])
 def test_long_runs_of_the_past_were_foretold_within_a_factor_of_2(name, what, stage, seconds):

@@ -35,7 +35,9 @@ from rmutils.book.chapters.main_tables.task_effects import (
     scores_of,
 )
 from rmutils.book.chapters.masking_sweep import findings as masking_sweep
+from rmutils.book.chapters.masking_sweep import larger_sweeps
 from rmutils.book.chapters.masking_sweep.experiment import Sweep
+from rmutils.book.chapters.masking_sweep.larger_sweeps import LargerSweep
 from rmutils.book.chapters.score_distribution import findings as sparsity_effects
 from rmutils.book.chapters.training_effect import findings
 from rmutils.book.claims.claim_list import MEASURED, load_claims
@@ -63,7 +65,7 @@ def detection(monkeypatch):
     """256 heads: 8 at 0.2, 8 at 0.06, the rest at 0.01; two of the four needles lack the latter."""
     found = scores([0.2] * 8 + [0.06] * 8 + [0.01] * 240)
     found.runs[:2, 2:4] = 0
-    for module in (masking_sweep, sparsity_effects):
+    for module in (masking_sweep, larger_sweeps, sparsity_effects):
         monkeypatch.setattr(module, "scored", lambda model, compute: (found, ARTIFACT))
     return found
 
@@ -103,6 +105,8 @@ def swept(monkeypatch, detection):
                   ("retrieval", 64, 0.4)) for i in range(5)]
     sweep = Sweep(pd.DataFrame(), pd.DataFrame(answers), pd.DataFrame(speech))
     monkeypatch.setattr(masking_sweep, "sweep_stored", lambda *args, compute: (sweep, ARTIFACT))
+    monkeypatch.setattr(masking_sweep, "larger_sweep", lambda model: LargerSweep(
+        sweep, detection, 8, ARTIFACT))
 
 
 def test_masking(swept):
@@ -121,6 +125,8 @@ def test_masking(swept):
     assert near.value == pytest.approx((0 + 0 + 0.3) / 3) and near.low < 0 < 0.3 < near.high
     assert (beyond.clusters, near.clusters, all_lost.clusters) == (10, 5, 2)
     assert not beyond.blocked  # the whole model finds all needles, so it can lose them
+    with pytest.raises(CannotShow, match="no by heart are within the model's reach"):
+        masking_sweep.answers_lost_at_tau("m", "by heart")
 
 
 def test_masking_beside_others_of_the_same_layers(monkeypatch, swept):

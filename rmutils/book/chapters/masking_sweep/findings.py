@@ -12,7 +12,12 @@ from rmutils.book.chapters.masking_sweep.experiment import (
     shown_sweep,
     sweep_stored,
 )
-from rmutils.book.chapters.masking_sweep.larger_sweeps import BY_PLAN, detection_of
+from rmutils.book.chapters.masking_sweep.larger_sweeps import (
+    BY_PLAN,
+    LargerSweep,
+    detection_of,
+    larger_sweep,
+)
 from rmutils.book.chapters.masking_sweep.sweet_spot import (
     REPETITION,
     SHARES,
@@ -47,7 +52,6 @@ from rmutils.stats import Interval
 
 REAL, LAYERS = "fig-real-needles", "fig-heads-or-layers"
 LIVE, LARGE, SPEECH = "fig-sweep-live", "fig-sweep-large", "fig-speech-live"
-LLAMA_HEADS = 1024
 BY_SCORE, OTHERS = "retrieval", "non-retrieval"
 
 
@@ -90,34 +94,38 @@ def needles_lost_beyond_same_layers(model: str) -> Effect:
           "the {measure}", scale=100)
 def answers_lost_at_tau(model: str, measure: str) -> Effect:
     """Share of right answers of a kind that is lost without the retrieval heads."""
-    swept, scores, artifact = _stored(model)
-    mask = BY_SCORE, count_at(scores, tau_of(model))
-    return _answers(swept, measure, UNMASKED, mask, artifact)
+    swept = larger_sweep(model)
+    return _answers(swept.sweep, measure, UNMASKED, (BY_SCORE, swept.at_tau), swept.artifact.name)
 
 
 @quantity("with {heads} of 1,024 heads masked, or as large a share, {model} loses {effect} "
           "percentage points of its answers to the {measure}", scale=100)
 def answers_lost(model: str, measure: str, heads: int) -> Effect:
     """Share of right answers of a kind that is lost without so many of the highest heads."""
-    swept, scores, artifact = _stored(model)
-    return _answers(swept, measure, UNMASKED, (BY_SCORE, _nearest(swept, scores, heads)), artifact)
+    swept = larger_sweep(model)
+    return _answers(swept.sweep, measure, UNMASKED, (BY_SCORE, swept.nearest(heads)),
+                    swept.artifact.name)
 
 
+@declare("answers-left", unit="percent", place=LARGE, otherwise=(
+    "With {heads} of 1,024 heads masked, or as large a share, {model} gets {value} % of the "
+    "{measure} right {ci}."))
 @quantity("with {heads} of 1,024 heads masked, or as large a share, {model} gets {effect} % of the "
           "{measure} right", scale=100)
 def answers_left(model: str, measure: str, heads: int) -> Effect:
     """Share of right answers of a kind that is left without so many of the highest heads."""
-    swept, scores, artifact = _stored(model)
-    return _answers(swept, measure, (BY_SCORE, _nearest(swept, scores, heads)), None, artifact)
+    swept = larger_sweep(model)
+    return _answers(swept.sweep, measure, (BY_SCORE, swept.nearest(heads)), None,
+                    swept.artifact.name)
 
 
 @quantity("with {heads} of 1,024 heads masked, or as large a share, {model} misses {effect} "
           "percentage points more needles than with the fewest masked", scale=100)
 def needles_lost_by_more_heads(model: str, heads: int) -> Effect:
     """Share of needles lost without so many of the highest heads, minus that without the fewest."""
-    swept, scores, artifact = _stored(model)
-    return _answers(swept, HAYSTACK, (BY_SCORE, min(_counts(swept))),
-                    (BY_SCORE, _nearest(swept, scores, heads)), artifact)
+    swept = larger_sweep(model)
+    return _answers(swept.sweep, HAYSTACK, (BY_SCORE, swept.counts[0]),
+                    (BY_SCORE, swept.nearest(heads)), swept.artifact.name)
 
 
 @declare("repetition-added", unit="points", place=LARGE, otherwise=(
@@ -128,18 +136,17 @@ def needles_lost_by_more_heads(model: str, heads: int) -> Effect:
 def repetition_added_at_tau(model: str) -> Effect:
     """Rise of the repetition rate of short answers without the retrieval heads; mean over their
     number and the two next to it in the sweep, because few answers are asked at each."""
-    swept, scores, artifact = _stored(model)
-    counts = _counts(swept)
-    at = counts.index(count_at(scores, tau_of(model)))
-    return _repetition(swept, counts[max(at - 1, 0):at + 2], artifact)
+    swept = larger_sweep(model)
+    at = swept.counts.index(swept.at_tau)
+    return _repetition(swept, swept.counts[max(at - 1, 0):at + 2])
 
 
 @quantity("with the most heads masked {model} repeats {effect} percentage points more of what it "
           "says", scale=100)
 def repetition_added_at_most(model: str) -> Effect:
     """Rise of the repetition rate of short answers at the largest number of masked heads."""
-    swept, _, artifact = _stored(model)
-    return _repetition(swept, [max(_counts(swept))], artifact)
+    swept = larger_sweep(model)
+    return _repetition(swept, swept.counts[-1:])
 
 
 def _stored(model: str) -> tuple[Sweep, HeadScores, str]:
@@ -148,20 +155,13 @@ def _stored(model: str) -> tuple[Sweep, HeadScores, str]:
     return swept, scores, artifact.name
 
 
-def _counts(swept: Sweep) -> list[int]:
-    """Numbers of highest heads that were masked."""
-    return sorted(swept.answers.loc[swept.answers["policy"] == BY_SCORE, "count"].unique())
-
-
-def _nearest(swept: Sweep, scores: HeadScores, heads: int) -> int:
-    wanted = heads / LLAMA_HEADS * scores.mean.size
-    return min(_counts(swept), key=lambda count: abs(count - wanted))
-
-
 def _answers(swept: Sweep, measure: str, mask: Mask, minus: Mask | None, *artifacts: str,
              note: str = "") -> Effect:
     """Right answers under one mask minus those under another, on the same questions."""
     rows = swept.answers[swept.answers["task"].isin(SHARES[measure])]
+    if rows.empty:
+        raise CannotShow(f"no {measure} are within the model's reach", "share of answers",
+                         artifacts)
     whole = rows.loc[rows["policy"] == "whole", "correct"].mean()
     return Effect.of(mean_under(rows, "correct", mask, minus), "share of answers", artifacts,
                      _clusters(rows), note, blind_spot(100 * whole, 0, measure, ceiling=False))
@@ -171,13 +171,13 @@ def _clusters(rows: pd.DataFrame) -> int:
     return len(rows[["task", "cluster"]].drop_duplicates())
 
 
-def _repetition(swept: Sweep, counts: list[int], artifact: str) -> Effect:
-    rows = swept.speech
+def _repetition(swept: LargerSweep, counts: list[int]) -> Effect:
+    rows = swept.sweep.speech
     masked = rows[(rows["policy"] == BY_SCORE) & rows["count"].isin(counts)]
     whole = rows[(rows["policy"] == UNMASKED[0]) & (rows["count"] == UNMASKED[1])]
     one_mask = pd.concat([masked.assign(count=counts[0], draw=masked["count"]), whole])
     added = mean_under(one_mask, REPETITION, (BY_SCORE, counts[0]), UNMASKED)
-    return Effect.of(added, "share of spans", [artifact], _clusters(rows))
+    return Effect.of(added, "share of spans", [swept.artifact.name], _clusters(rows))
 
 
 def needles_lost(model: str, control: str) -> Effect:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from rmutils.book.chapters.masking_sweep.experiment import (
     CHAPTER,
     Sweep,
     SweepConfig,
+    count_at,
     scored,
     sweep,
 )
@@ -47,8 +49,10 @@ def _inputs(run: Run) -> dict[str, str]:
 
 
 def _make(run: Run, folder: Path) -> dict[str, Any]:
-    found = sweep(ModelRef(run.model).load(), detection_of(run.model)[0], run.config,
-                  journal=folder / JOURNAL)
+    lm = ModelRef(run.model).load()
+    if not lm.tokenizer.chat_template:
+        return {"left_out": f"{run.model} has no chat template, and a sweep asks in turns of a chat."}
+    found = sweep(lm, detection_of(run.model)[0], run.config, journal=folder / JOURNAL)
     write_tables(found, folder)
     return {"answers": len(found.answers), "speech": len(found.speech)}
 
@@ -58,7 +62,33 @@ LARGER_SWEEPS = Experiment[Run, Artifact](
     keys=("model",), make=_make, inputs=_inputs, notebook=CHAPTER, parameter="compute_larger")
 
 
-def larger_sweep(model: str) -> tuple[Sweep, HeadScores, Artifact]:
-    """Read a stored sweep, with the scores by which its heads were masked."""
-    artifact = LARGER_SWEEPS.obtain(LARGER_SWEEPS.runs()[model,], compute="never")
-    return Sweep(**read_tables(artifact.folder)), detection_of(model)[0], artifact
+LLAMA_HEADS = 1024  # of which appendix B masks 30 to 50, and more than 60
+
+
+@dataclass(frozen=True)
+class LargerSweep:
+    """A stored sweep, and the scores by which heads were masked."""
+
+    sweep: Sweep
+    scores: HeadScores
+    at_tau: int  # how many heads reach the threshold of the plan
+    artifact: Artifact
+
+    @property
+    def counts(self) -> list[int]:
+        """Numbers of highest heads that were masked, rising."""
+        masked = self.sweep.answers["policy"] == "retrieval"
+        return sorted(self.sweep.answers.loc[masked, "count"].unique())
+
+    def nearest(self, heads: int) -> int:
+        """Return the number that is nearest to a share of Llama's heads."""
+        wanted = heads / LLAMA_HEADS * self.scores.mean.size
+        return min(self.counts, key=lambda count: abs(count - wanted))
+
+
+def larger_sweep(model: str) -> LargerSweep:
+    """Read the stored sweep of a model of the plan."""
+    run = LARGER_SWEEPS.runs()[model,]
+    artifact, scores = LARGER_SWEEPS.obtain(run, compute="never"), detection_of(model)[0]
+    return LargerSweep(Sweep(**read_tables(artifact.folder)), scores,
+                       count_at(scores, run.config.taus[0]), artifact)

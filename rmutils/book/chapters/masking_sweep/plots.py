@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
 from rmutils.book.chapters.masking_sweep.sweet_spot import PERPLEXITY, REPETITION
+from rmutils.book.experiments.sweep_questions import HAYSTACK, NEXT_WORDS
 from rmutils.book.figures import style
 from rmutils.book.figures.style import BLUE, GREY, INK, ORANGE, RED, colour_of, new_axes
 from rmutils.heads.masking import MATCHED
@@ -66,6 +67,41 @@ def masking_sweep(curves: Mapping[str, pd.DataFrame], marks: Mapping[float, int]
     _count_axis(panels[-1], max(one["count"].max() for one in curves.values()))
     _name_marks(panels[0], marks)
     panels[-1].legend(loc="best", fontsize=9)
+    return figure
+
+
+OF_MODELS = {HAYSTACK: ("needles", RED, "o", "-"), "tasks": ("tasks", ORANGE, "s", "-"),
+             NEXT_WORDS: ("next words", BLUE, "^", "--"),
+             REPETITION: ("repeated", GREY, "D", ":")}
+"""Measure -> label, colour, marker, line."""
+
+
+def sweeps_of_models(
+    curves: Mapping[str, Mapping[str, pd.DataFrame]], heads: Mapping[str, int],
+    spot: tuple[float, float],
+) -> Figure:
+    """A panel per model: each measure against the share of its heads that is masked."""
+    figure = Figure(figsize=(WIDTH, 3.4), layout="constrained")
+    panels = figure.subplots(1, len(curves), sharex=True, sharey=True, squeeze=False)[0]
+    for axes, (model, own) in zip(panels, curves.items(), strict=True):
+        axes.axvspan(*(100 * end for end in spot), color=ORANGE, alpha=0.2, lw=0)
+        for i, (name, (label, colour, marker, line)) in enumerate(OF_MODELS.items()):
+            if name in own:
+                part = own[name].sort_values("count")
+                percent = part.assign(**{end: 100 * part[end] for end in ("value", "low", "high")})
+                style.with_intervals(axes, 100 * part["count"] / heads[model] * 1.04**i, percent,
+                                     label=label, color=colour, marker=marker, ls=line, ms=4,
+                                     lw=1.4, capsize=2)
+        axes.set_title(f"{model} ({heads[model]} heads)", fontsize=10)
+    axes = panels[0]
+    axes.set_xscale("symlog", linthresh=1, linscale=0.6)
+    ticks = [0, 1, 3, 10, 30]
+    axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.set(xlim=(-0.2, 36), ylim=(-3, 103))
+    axes.legend(loc="upper right", fontsize=9, labelcolor="linecolor")
+    figure.supxlabel("heads masked, % of all", fontsize=10)
+    figure.supylabel("% of answers, words or spans", fontsize=10)
     return figure
 
 
