@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from rmutils.book.chapters.masking_sweep.experiment import (
     CHAPTER,
     Sweep,
@@ -51,6 +53,7 @@ def _inputs(run: Run) -> dict[str, str]:
 def _make(run: Run, folder: Path) -> dict[str, Any]:
     lm = ModelRef(run.model).load()
     if not lm.tokenizer.chat_template:
+        write_tables({"screening": pd.DataFrame({"task": []})}, folder)  # no result without a file
         return {"left_out": f"{run.model} has no chat template, and a sweep asks in turns of a chat."}
     found = sweep(lm, detection_of(run.model)[0], run.config, journal=folder / JOURNAL)
     write_tables(found, folder)
