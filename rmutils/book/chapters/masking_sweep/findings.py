@@ -1,6 +1,7 @@
 """What masking costs: in four real models, in the sweeps, and beyond a control."""
 
 import math
+from dataclasses import replace
 from functools import cache, partial
 
 import pandas as pd
@@ -107,9 +108,6 @@ def answers_lost(model: str, measure: str, heads: int) -> Effect:
                     swept.artifact.name)
 
 
-@declare("answers-left", unit="percent", place=LARGE, otherwise=(
-    "With {heads} of 1,024 heads masked, or as large a share, {model} gets {value} % of the "
-    "{measure} right {ci}."))
 @quantity("with {heads} of 1,024 heads masked, or as large a share, {model} gets {effect} % of the "
           "{measure} right", scale=100)
 def answers_left(model: str, measure: str, heads: int) -> Effect:
@@ -141,12 +139,27 @@ def repetition_added_at_tau(model: str) -> Effect:
     return _repetition(swept, swept.counts[max(at - 1, 0):at + 2])
 
 
+@declare("repetition-at-most", unit="percentage points", place=LARGE, otherwise=(
+    "With the most heads masked, {model} repeats {value} percentage points {more|less} of what it "
+    "says {ci}: {verdict}."))
 @quantity("with the most heads masked {model} repeats {effect} percentage points more of what it "
           "says", scale=100)
 def repetition_added_at_most(model: str) -> Effect:
     """Rise of the repetition rate of short answers at the largest number of masked heads."""
     swept = larger_sweep(model)
     return _repetition(swept, swept.counts[-1:])
+
+
+@declare("answers-left", unit="percent", place=LARGE, otherwise=(
+    "With {heads} of 1,024 heads masked, or as large a share, {model} gets {value} % of the "
+    "{measure} right {ci}."))
+def percent_left(model: str, measure: str, heads: int) -> Measured:
+    """Percent of right answers without so many of the highest heads; 0 for the whole model."""
+    swept = larger_sweep(model)
+    effect = answers_left(model, measure, heads) if heads else _answers(
+        swept.sweep, measure, UNMASKED, None, swept.artifact.name)
+    return replace(Measured.of(effect, 100, model=model, measure=measure, heads=heads),
+                   verdict=NONE)
 
 
 def _stored(model: str) -> tuple[Sweep, HeadScores, str]:

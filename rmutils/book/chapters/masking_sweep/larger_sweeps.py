@@ -54,7 +54,7 @@ def _make(run: Run, folder: Path) -> dict[str, Any]:
     lm = ModelRef(run.model).load()
     if not lm.tokenizer.chat_template:
         write_tables({"screening": pd.DataFrame({"task": []})}, folder)  # no result without a file
-        return {"left_out": f"{run.model} has no chat template, and a sweep asks in turns of a chat."}
+        return {"left_out": f"{run.model} has no chat template; a sweep asks in turns of a chat."}
     found = sweep(lm, detection_of(run.model)[0], run.config, journal=folder / JOURNAL)
     write_tables(found, folder)
     return {"answers": len(found.answers), "speech": len(found.speech)}

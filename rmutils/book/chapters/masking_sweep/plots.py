@@ -11,7 +11,7 @@ from matplotlib.ticker import NullLocator
 from rmutils.book.chapters.masking_sweep.sweet_spot import PERPLEXITY, REPETITION
 from rmutils.book.experiments.sweep_questions import HAYSTACK, NEXT_WORDS
 from rmutils.book.figures import style
-from rmutils.book.figures.style import BLUE, GREY, INK, ORANGE, RED, colour_of, new_axes
+from rmutils.book.figures.style import BLUE, GREY, INK, ORANGE, RED, WIDTH, colour_of, new_axes
 from rmutils.heads.masking import MATCHED
 
 

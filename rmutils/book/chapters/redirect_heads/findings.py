@@ -230,7 +230,7 @@ def _follows(model: str, part: str) -> Measured:
                              count=int(top["count"].iloc[0]))
 
 
-def few_heads(model: str) -> str:
-    """Return the number of heads in the runs with very few, in a word."""
-    answers = stored(FEW_HEADS).answers.get(model)
+def few_heads(model: str, part: str = FEW_HEADS) -> str:
+    """Return the number of heads in the runs with very few, or in another part, in a word."""
+    answers = stored(part).answers.get(model)
     return "few" if answers is None else spell(int(condition(answers, TOP)["count"].iloc[0]))
