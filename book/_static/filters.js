@@ -23,6 +23,7 @@ document.addEventListener("DOMContentLoaded", () => {
   }
   for (const list of document.querySelectorAll(".rm-claims")) {
     const rows = [...list.querySelectorAll("[data-verdict]")];
+    if (!rows.length) continue;
     const { bar, add } = filtered(rows, "claims");
     for (const name of ["verdict", "model", "section"]) {
       const select = document.createElement("select");
@@ -32,9 +33,9 @@ document.addEventListener("DOMContentLoaded", () => {
       add(name, select, "change", (row, value) =>
         !value || row.dataset[name].split("|").includes(value));
     }
-    list.prepend(bar);
+    list.querySelector("summary").after(bar);
   }
-  for (const fold of document.querySelectorAll("details.rm-fold:not(.rm-tables)")) {
+  for (const fold of document.querySelectorAll("details.rm-fold:not(.rm-tables, .rm-claims > details)")) {
     const rows = [...fold.querySelectorAll("tbody tr:has(td)")];
     if (rows.length <= LONG) continue;
     const { bar, add } = filtered(rows, "rows");
