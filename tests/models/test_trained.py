@@ -192,6 +192,18 @@ def test_what_an_adapter_lacks_is_told(tiny, adapter, tokenizer, tmp_path):
         assert len(str(error.value).splitlines()) == 1
 
 
+def test_weights_that_an_adapter_lacks_are_told(adapter):
+    weights = load_file(adapter / "adapter_model.safetensors")
+    gone = min(weights)
+    save_file({name: weight for name, weight in weights.items() if name != gone},
+              adapter / "adapter_model.safetensors")
+    with pytest.raises(UserError, match=f"1 of its weights do not fit the model, as {gone}"):
+        load_model(str(adapter))
+    (adapter / "adapter_model.safetensors").unlink()
+    with pytest.raises(UserError, match="holds no adapter_model.safetensors"):
+        load_model(str(adapter))
+
+
 @pytest.mark.parametrize("between", [False, True])
 def test_an_adapter_of_itself_is_refused(adapter, tmp_path, between):
     """Also by way of another one; wherever its base is asked for."""
