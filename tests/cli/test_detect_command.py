@@ -47,6 +47,13 @@ def test_heads_are_listed_and_stored(model, tmp_path):
     np.testing.assert_allclose(gates.mean, own.mean.reshape(4, 2, 2).max(-1).repeat(2, 1))
 
 
+def test_one_needle_is_enough(model):
+    done = rmutils(model, "--lengths", "240", "--depths", "0.5", "--needles", "1",
+                   "--max-new-tokens", "3", "--tau", "0", "--json")
+    found = json.loads(done.stdout)
+    assert (found["successful"], len(found["heads"])) == (1, 16)
+
+
 @pytest.mark.parametrize(("name", "begins"), [("map.png", b"\x89PNG"), ("map.svg", b"<?xml")])
 def test_the_map_of_the_heads_is_drawn(model, tmp_path, name, begins):
     """One more file, from the result that is stored already or not."""
