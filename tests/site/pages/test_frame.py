@@ -12,7 +12,14 @@ from docutils.utils import new_document
 
 from rmutils.book.figures import report
 from rmutils.book.site.pages.address import VARIABLE
-from rmutils.book.site.pages.frame import OPEN_TABLES, arrange, lead_across
+from rmutils.book.site.pages.frame import (
+    BESIDE,
+    OPEN_TABLES,
+    NumberedTable,
+    arrange,
+    gather,
+    lead_across,
+)
 from rmutils.book.site.pages.walk import PICTURE, picture, walk
 from rmutils.core import paths
 from tests.site.pages.conftest import build
@@ -55,6 +62,25 @@ def test_tables_after_the_fifth_are_folded_with_their_rows_counted():
     assert ["rm-fold" in text for text in shown] == [True] + [False] * OPEN_TABLES + [True] * 2
     assert "Show the table, 3 rows</summary><table" in shown[-1]
     assert shown[-1].endswith("</details></div>") and 'rm-caption">Numbers' in shown[-1]
+
+
+def test_folded_tables_and_their_notes_share_a_fold():
+    def raw(text):
+        return nodes.raw("", text, format="html")
+    frame = pd.DataFrame({"a": [1]})
+    folded, beside = report.table(frame, "Numbers", folded=True).data, f"{BESIDE}>links</div>"
+    tables = [NumberedTable("", raw(folded)), NumberedTable("", raw(folded))]
+    parts = [raw("<svg>"), raw(beside), nodes.container("", raw(report.how_made({"a": "b"}).data)),
+             tables[0], raw(beside), tables[1], raw(beside)]
+    outputs = nodes.container("", *parts, classes=["cell_output"])
+    gather(outputs)
+    shown = [one.astext() for one in outputs.findall(nodes.raw)]
+    assert shown[:2] == ["<svg>", beside] and shown[-1] == "</details>" and len(shown) == 9
+    assert shown[2].endswith("<summary>The numbers in 2 tables</summary>")
+    assert shown[4].count('<details class="rm-fold" open>') == 1
+    alone = nodes.container("", NumberedTable("", raw(folded)), raw(beside))
+    gather(alone)
+    assert len(alone.children) == 2
 
 
 def test_sections_without_data_are_left_out():

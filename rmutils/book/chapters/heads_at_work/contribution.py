@@ -104,16 +104,16 @@ def contributions_table() -> pd.DataFrame:
         for row in compared().itertuples()])
 
 
-@declare("work-adds-more", unit="thousandths of a logit", place=FIGURE, otherwise=(
-    "On {model}, a retrieval head adds {value} thousandths of a logit {ci} more to the token that "
+@declare("work-adds-more", unit="logits", place=FIGURE, otherwise=(
+    "On {model}, a retrieval head adds {value} logits {more|less} {ci} to the token that "
     "comes next than another head of its layer: {verdict}."))
 def adds_more(model: str) -> Measured:
     """Retrieval heads minus others of the same layers."""
     return _measured(model, difference, "retrieval heads minus others, same layers")
 
 
-@declare("work-adds-copying", unit="thousandths of a logit", place=FIGURE, otherwise=(
-    "On {model}, where a retrieval head copies it adds {value} thousandths of a logit {ci} more to "
+@declare("work-adds-copying", unit="logits", place=FIGURE, otherwise=(
+    "On {model}, where a retrieval head copies it adds {value} logits {more|less} {ci} to "
     "the token that comes next than elsewhere: {verdict}."))
 def adds_copying(model: str) -> Measured:
     """Retrieval heads while they copy minus the same heads elsewhere."""
@@ -123,7 +123,7 @@ def adds_copying(model: str) -> Measured:
 def _measured(model: str, compare: Any, outcome: str) -> Measured:
     tables, artifact = tables_of(model)
     p = compared().set_index(["model", "outcome"]).loc[(model, outcome), "p_holm"]
-    return Measured.contrast(compare(tables), [artifact], 1, p=p)
+    return Measured.contrast(compare(tables), [artifact], 1 / UNIT, p=p)
 
 
 def card_data(model: str) -> list[dict[str, Any]]:

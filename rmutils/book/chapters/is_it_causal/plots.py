@@ -61,11 +61,11 @@ def exchange_table(results: Mapping[str, IsItCausal]) -> pd.DataFrame:
 
 def necessary_against_sufficient(results: Mapping[str, IsItCausal]) -> Figure:
     """Each head alone: nats of an answer that it restores, and that removing it loses."""
-    figure, panels = new_axes(2.6, columns=len(results), flat=True)
-    for axes, (model, result) in zip(panels, results.items(), strict=True):
-        heads = single_heads_mean(result)
+    figure, panels = new_axes(2.6, columns=len(results), flat=True, sharex=True, sharey=True)
+    means = {model: single_heads_mean(result) for model, result in results.items()}
+    most = max(float(heads[["restored", "removed"]].max().max()) for heads in means.values())
+    for axes, (model, heads) in zip(panels, means.items(), strict=True):
         axes.plot(heads["restored"], heads["removed"], "o", ms=3, color=BLUE, alpha=0.6)
-        most = float(heads[["restored", "removed"]].max().max())
         axes.plot([0, most], [0, most], color=GREY, lw=0.8, ls=":")
         head = heads["restored"].idxmax()
         axes.annotate("-".join(map(str, head)), tuple(heads.loc[head, ["restored", "removed"]]),

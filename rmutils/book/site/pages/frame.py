@@ -14,7 +14,7 @@ from nbformat import NotebookNode
 from sphinx.util.logging import getLogger
 
 from rmutils.book.figures.report import fold, how_made
-from rmutils.book.site.pages.items import Item, items, notes, rows_of_notes
+from rmutils.book.site.pages.items import MADE, Item, items, notes, rows_of_notes
 from rmutils.book.site.parameters import as_word, load_notebook
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ FOUND = '<section class="rm-found"'
 """What the box begins with (`rmutils.book.figures.report.what_we_found`)."""
 AIMS = "rm-aims"
 OPEN_TABLES = 5  # so many tables of a chapter are open, unless the notebook folds them itself
-TABLE, FOLDED = '<div class="rm-scroll"', "rm-fold"
+TABLE, FOLDED, BESIDE = '<div class="rm-scroll"', "rm-fold", '<div class="rm-beside"'
 LACKING = "This section lacks its data"  # how a notebook says that there is nothing to show
 
 
@@ -135,6 +135,36 @@ def furnish(app: Sphinx, doctree: nodes.document) -> None:
                 raw.replace_self(nodes.raw("", note, format="html"))
             for other in others:
                 _remove(other)
+    if app.builder.format == "html":
+        for outputs in list(doctree.findall(_is_cell_output)):
+            gather(outputs)
+
+
+def gather(outputs: nodes.Element) -> None:
+    """Put folded tables that follow each other, and the notes beside them, into one fold."""
+    rows: list[list[nodes.Node]] = [[]]
+    for part in outputs.children:
+        text = "".join(raw.astext() for raw in part.findall(nodes.raw))
+        if text.startswith(MADE) or BESIDE in text or FOLDED in text:
+            rows[-1].append(part)
+        elif rows[-1]:
+            rows.append([])
+    for row in rows:
+        if row and not isinstance(row[0], NumberedTable) and BESIDE in row[0].astext():
+            row = row[1:]  # the links of the figure before
+        tables = [part for part in row if isinstance(part, NumberedTable)]
+        if not tables or len(row) < 3:  # one table and its links are no stack
+            continue
+        for part in tables:
+            for raw in list(part.findall(nodes.raw)):
+                raw.replace_self(nodes.raw("", raw.astext().replace(
+                    f'<details class="{FOLDED}">', f'<details class="{FOLDED}" open>'),
+                    format=raw["format"]))
+        line = "The numbers in a table" if len(tables) < 2 else (
+            f"The numbers in {len(tables)} tables")
+        outputs.insert(outputs.index(row[-1]) + 1, nodes.raw("", "</details>", format="html"))
+        outputs.insert(outputs.index(row[0]), nodes.raw(
+            "", f'<details class="rm-numbers"><summary>{line}</summary>', format="html"))
 
 
 def _furnish(app: Sphinx, doctree: nodes.document, output: nodes.Element, item: Item,
@@ -151,7 +181,7 @@ def _furnish(app: Sphinx, doctree: nodes.document, output: nodes.Element, item: 
     if app.builder.format == "html":
         files = " ".join(f'<a href="{html.escape(url)}" download="{html.escape(saved)}">{text}</a>'
                          for url, saved, text in _files(app, output, item))
-        beside = f'<div class="rm-beside"><div>{note}</div><p>{files}</p></div>'
+        beside = f'{BESIDE}><div>{note}</div><p>{files}</p></div>'
         place = block.parent.index(block) + 1
         block.parent.insert(place, nodes.raw("", beside, format="html"))
 
