@@ -153,7 +153,7 @@ def attention_over_haystack(case: NiahCase, rows: np.ndarray, prompt: Sequence[s
         for edge in (start, end):
             axes.axvline(edge - 0.5, color=ORANGE, lw=1.4)
         axes.tick_params(labelsize=9)
-    far.set(xlabel=f"position in the prompt; a cell is the brightest of {BIN} tokens",
+    far.set(xlabel=f"position in the prompt\n(a cell: the brightest of {BIN} tokens)",
             ylabel="token of the answer", yticks=ticks)
     far.set_yticklabels([word.strip().replace("$", r"\$") for word in written])
     far.set_title("the whole prompt", loc="left")
