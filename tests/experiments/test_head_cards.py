@@ -11,8 +11,12 @@ import torch
 from rmutils import DetectConfig, HeadScores, UserError
 from rmutils.book.chapters.heads_at_work import contribution
 from rmutils.book.chapters.heads_at_work import ordinary_texts as module
-from rmutils.book.chapters.heads_at_work.cards import HeadCardsConfig, contributions, head_cards
-from rmutils.book.chapters.heads_at_work.experiment import HeadsAtWorkConfig, heads_at_work
+from rmutils.book.chapters.heads_at_work.cards import contributions, head_cards
+from rmutils.book.chapters.heads_at_work.experiment import (
+    HeadsAtWorkConfig,
+    WatchConfig,
+    heads_at_work,
+)
 from rmutils.book.chapters.heads_at_work.findings import (
     OTHERS,
     POSSIBLE,
@@ -94,7 +98,7 @@ def test_a_small_run_by_a_slow_loop(llama, monkeypatch):
     monkeypatch.setattr(module, "sources", lambda: {"prose": [TEXT, TEXT[8:], TEXT[4:]]})
     mean = np.zeros((4, 4))
     mean[1, 2], mean[3, 0] = 0.5, 0.2
-    config = HeadCardsConfig(detect=DetectConfig(), tau=0.1, tokens=40, windows=2)
+    config = WatchConfig(detect=DetectConfig(), tau=0.1, tokens=40, windows=2)
     found = head_cards(llama, HeadScores(mean[None], "a model"), config)
     heads, kinds = found["heads"], found["kinds"]
     assert len(heads) == 16 and heads["retrieval"].sum() == 2 and len(kinds) == 2 * 16

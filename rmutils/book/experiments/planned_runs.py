@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable
 from functools import cache
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from rmutils.core.errors import NotStored, UserError
 from rmutils.core.experiment import Experiment, LeftOut, Run, Runs, load_plan
@@ -131,7 +131,7 @@ def find_snapshot(name: str, recipe: TeachingRecipe, home: Path, detect: DetectC
                      f"looked: it is left out.")
 
 
-def label_of_arm(run: ArmOfModel) -> str:
+def label_of_arm(run: Any) -> str:
     """Return how the folder of a run on a snapshot is called: `before`, or `sft-seed3`."""
     return run.arm if run.arm == BEFORE else f"{run.arm}-seed{run.retmask.seed}"
 
@@ -149,17 +149,6 @@ def train_on_pairs(snapshot: Path, config: RetMaskConfig) -> LanguageModel:
     steps = RetMaskSteps(str(snapshot), config, ComputeBackend())
     pairs, _ = steps.pair(steps.mask())
     return steps.train(pairs.table)[0]
-
-
-class ArmOfModel(Protocol):
-    """The configuration of a run: what begins, what is done to it, and settings with the seed."""
-
-    @property
-    def model(self) -> str: ...
-    @property
-    def arm(self) -> str: ...
-    @property
-    def retmask(self) -> RetMaskConfig: ...
 
 
 def from_other_layers(model: str, heads: Iterable[list[int]]) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,7 +13,6 @@ from rmutils.book.experiments.planned_runs import (
     BEFORE,
     MATCHED,
     RETMASK,
-    ArmOfModel,
     find_snapshot,
     from_other_layers,
     label_of_arm,
@@ -51,7 +50,7 @@ SHORT = {RETMASK: "RetMask", MATCHED: "same layers", "random-mask": "random head
 """Arms as figures name them."""
 
 
-class HalfLearnedConfig(Config):
+class SnapshotConfig(Config):
     """One run: a snapshot of a model's training, and what is done to it."""
 
     model: str
@@ -59,26 +58,23 @@ class HalfLearnedConfig(Config):
     arm: str
     """A strategy, `further`, or `before`: the snapshot itself."""
     retmask: RetMaskConfig
-    """Settings of the arms with pairs; its seed is every arm's, and its cases are the outcome."""
+    """Settings of the training, with every arm's seed; its cases choose the snapshot and the heads.
+    """
     every: int
     """Training steps between two looks."""
     found: tuple[float, float]
     """The first look with a share of needles in this range is the snapshot."""
+
+
+class HalfLearnedConfig(SnapshotConfig):
+    """Its cases are the outcome, and tasks."""
+
     further: int
     """Steps of ordinary training."""
     evaluation: EvaluateConfig
     off_floor: tuple[float, float]
     """Data sets that the snapshot scores in this range (of 100) are asked again after a training.
     """
-
-
-class OfSnapshot(ArmOfModel, Protocol):
-    """The configuration of a run that begins with a snapshot."""
-
-    @property
-    def every(self) -> int: ...
-    @property
-    def found(self) -> tuple[float, float]: ...
 
 
 @dataclass(frozen=True)
@@ -125,7 +121,7 @@ def method_of(content: dict[str, Any], lengths: tuple[int, ...], depths: int) ->
 
 
 def begin(
-    config: OfSnapshot,
+    config: SnapshotConfig,
 ) -> tuple[Path, int, list[Head], LanguageModel, tuple[np.ndarray, pd.DataFrame]]:
     """Train a model until it finds part of the needles; return the folder of this snapshot, its
     step, its retrieval heads, the model, and the scores and cases that chose them."""
@@ -139,18 +135,25 @@ def begin(
     return where, step, heads, lm, (runs, cases)
 
 
+def begun(
+    experiment: Experiment[Any, Artifact], config: SnapshotConfig
+) -> tuple[Artifact, Path, int, list[Head]]:
+    """Return the run that is the snapshot, its folder and step, and its retrieval heads."""
+    before = experiment.obtain(config.changed({
+        "arm": BEFORE, "retmask.seed": 0, "retmask.strategy": RETMASK}))
+    facts = before.manifest["facts"]
+    return (before, snapshot_folder(config.model, facts["step"]), facts["step"],
+            [tuple(head) for head in facts["heads"]])
+
+
 def _make(config: HalfLearnedConfig, folder: Path) -> dict[str, Any]:
     """Write the tables `cases` and `tasks`; the facts name the snapshot and its retrieval heads."""
     if config.arm == BEFORE:
         where, step, heads, lm, (runs, cases) = begin(config)
         chosen = config.evaluation
     else:
-        before = HALF_LEARNED.obtain(config.changed({
-            "arm": BEFORE, "retmask.seed": 0, "retmask.strategy": RETMASK}))
-        facts, tasks = before.manifest["facts"], read_tables(before.folder)["tasks"]
-        step, heads = facts["step"], [tuple(head) for head in facts["heads"]]
-        where = snapshot_folder(config.model, step)
-        lm = trained(config, where)
+        before, where, step, heads = begun(HALF_LEARNED, config)
+        tasks, lm = read_tables(before.folder)["tasks"], trained(config, where)
         runs, cases = run_cases(lm, config.retmask.detect)
         chosen = config.evaluation.changed({"datasets": tuple(off_floor(tasks, config))})
     write_tables({"cases": scores_of_cases(runs, cases, heads),

@@ -8,10 +8,11 @@ from typing import Any
 import pandas as pd
 
 from rmutils.book.chapters.data_and_training.half_learned import (
+    SnapshotConfig,
     begin,
+    begun,
     method_of,
     scores_of_cases,
-    snapshot_folder,
 )
 from rmutils.book.experiments.planned_runs import (
     BEFORE,
@@ -20,7 +21,6 @@ from rmutils.book.experiments.planned_runs import (
     label_of_arm,
     train_on_pairs,
 )
-from rmutils.core.config import Config
 from rmutils.core.experiment import Experiment, Plan
 from rmutils.core.results import Artifact, write_tables
 from rmutils.heads import DetectConfig
@@ -28,25 +28,14 @@ from rmutils.heads.detection import inputs_of, run_cases
 from rmutils.models import identify
 from rmutils.models.known_models import tau_of
 from rmutils.models.teaching import RECIPES
-from rmutils.pipeline.retmask import RetMaskConfig
 from rmutils.stats import DIFFERENCE, LEVEL, Interval, contrast, crossed_interval, holm
 
 ALL = "all three"
 
 
-class HalfLearnedAgainConfig(Config):
-    """One run: a snapshot of a model's training, and what is done to it."""
+class HalfLearnedAgainConfig(SnapshotConfig):
+    """Its cases choose the snapshot; others are the outcome."""
 
-    model: str
-    """A teaching model with a recipe."""
-    arm: str
-    """A strategy, or `before`: the snapshot itself."""
-    retmask: RetMaskConfig
-    """Settings of the training; its cases choose the snapshot and the heads."""
-    every: int
-    """Training steps between two looks."""
-    found: tuple[float, float]
-    """The first look with a share of needles in this range is the snapshot."""
     asked: DetectConfig
     """The cases that are the outcome."""
 
@@ -72,11 +61,7 @@ def _make(config: HalfLearnedAgainConfig, folder: Path) -> dict[str, Any]:
     if config.arm == BEFORE:
         where, step, heads, lm, _ = begin(config)
     else:
-        before = HALF_LEARNED_AGAIN.obtain(config.changed({
-            "arm": BEFORE, "retmask.seed": 0, "retmask.strategy": RETMASK}))
-        facts = before.manifest["facts"]
-        step, heads = facts["step"], [tuple(head) for head in facts["heads"]]
-        where = snapshot_folder(config.model, step)
+        _, where, step, heads = begun(HALF_LEARNED_AGAIN, config)
         lm = train_on_pairs(where, config.retmask)
     write_tables({"cases": scores_of_cases(*run_cases(lm, config.asked), heads)}, folder)
     return {"step": step, "weights": identify(str(where)), "heads": heads}

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,15 +10,20 @@ import torch
 from torch import Tensor
 
 from rmutils.attention.watching import Floats, watch
-from rmutils.book.chapters.heads_at_work.experiment import LOOKED, around, heads_of
-from rmutils.book.chapters.heads_at_work.ordinary_texts import sources, windows
+from rmutils.book.chapters.heads_at_work.experiment import (
+    LOOKED,
+    WatchConfig,
+    around,
+    heads_of,
+    inputs_of_watch,
+    watching,
+)
+from rmutils.book.chapters.heads_at_work.ordinary_texts import windows
 from rmutils.book.experiments import real_models
-from rmutils.core.config import Config, digest
 from rmutils.core.experiment import Experiment, Plan, Run
 from rmutils.core.journal import progress_bar
-from rmutils.core.results import Artifact, write_tables
+from rmutils.core.results import Artifact
 from rmutils.heads.attention_kinds import KINDS, Looks, looks
-from rmutils.heads.detection import DetectConfig, detect_stored, inputs_of
 from rmutils.heads.residual import contributions_version, read_back
 from rmutils.heads.scores import HeadScores
 from rmutils.models import LanguageModel
@@ -27,19 +31,6 @@ from rmutils.models.loading import ModelRef
 
 BEFORE = 10
 """Tokens of an example that are shown before the one that counts."""
-
-
-class HeadCardsConfig(Config):
-    """Which heads are retrieval heads, and on which texts all are watched."""
-
-    detect: DetectConfig
-    """Cases by which heads are ranked."""
-    tau: float
-    """Retrieval heads have at least this copy score."""
-    tokens: int
-    """Tokens of each window."""
-    windows: int
-    """Windows of each kind of text."""
 
 
 @contextmanager
@@ -77,7 +68,7 @@ def contributions(lm: LanguageModel, ids: Sequence[int]) -> tuple[Looks, Floats,
 
 
 def head_cards(lm: LanguageModel, scores: HeadScores,
-               config: HeadCardsConfig) -> dict[str, pd.DataFrame]:
+               config: WatchConfig) -> dict[str, pd.DataFrame]:
     """Watch all heads on all windows."""
     chosen = set(scores.select(tau=config.tau))
     heads = heads_of(lm.layers, scores, chosen)
@@ -129,25 +120,15 @@ def planned(plan: Plan) -> Iterator[Run]:
     """Yield the run of each model."""
     p = plan.content
     for model in p["models"]:
-        yield Run(model, HeadCardsConfig(detect=real_models.detection(), tau=p["tau"],
+        yield Run(model, WatchConfig(detect=real_models.detection(), tau=p["tau"],
                                          tokens=p["tokens"], windows=p["windows"]))
 
 
 def _inputs(run: Run) -> dict[str, str]:
-    ref = ModelRef(run.model)
-    return (inputs_of(ref.identity, run.config.detect, ref.corpus) | {"texts": digest(sources())}
-            | contributions_version(ref.family))
-
-
-def _make(run: Run, folder: Path) -> dict[str, Any]:
-    lm = ModelRef(run.model).load()
-    scores, _ = detect_stored(lm, run.config.detect)
-    found = head_cards(lm, scores, run.config)
-    write_tables(found, folder)
-    return {"heads": int(found["heads"]["retrieval"].sum()), "windows": len(found["windows"])}
+    return inputs_of_watch(run) | contributions_version(ModelRef(run.model).family)
 
 
 HEAD_CARDS = Experiment[Run, Artifact](
-    name="head-cards", config=HeadCardsConfig, plan="head_cards", planned=planned,
-    keys=("model",), make=_make, inputs=_inputs, notebook="heads_at_work",
+    name="head-cards", config=WatchConfig, plan="head_cards", planned=planned,
+    keys=("model",), make=watching(head_cards), inputs=_inputs, notebook="heads_at_work",
     parameter="compute_cards")

@@ -1,6 +1,6 @@
 """What retrieval heads look at on ordinary text, beside the other heads of their layers."""
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +25,8 @@ BEFORE = 24
 """Tokens of an example that are shown."""
 
 
-class HeadsAtWorkConfig(Config):
-    """Which heads are watched on which texts."""
+class WatchConfig(Config):
+    """Which heads are retrieval heads, and on which texts heads are watched."""
 
     detect: DetectConfig
     """Cases by which heads are ranked."""
@@ -36,6 +36,11 @@ class HeadsAtWorkConfig(Config):
     """Tokens of each window."""
     windows: int
     """Windows of each kind of text."""
+
+
+class HeadsAtWorkConfig(WatchConfig):
+    """Which examples are kept, besides."""
+
     examples: int = 3
     """Positions of the highest head that are kept, for each kind of text."""
 
@@ -103,20 +108,24 @@ def planned(plan: Plan) -> Iterator[Run]:
                                            tokens=texts["tokens"], windows=count))
 
 
-def _inputs(run: Run) -> dict[str, str]:
+def inputs_of_watch(run: Run) -> dict[str, str]:
+    """Return what a run's result depends on: the model, the detection and the texts."""
     ref = ModelRef(run.model)
     return inputs_of(ref.identity, run.config.detect, ref.corpus) | {"texts": digest(sources())}
 
 
-def _make(run: Run, folder: Path) -> dict[str, Any]:
-    lm = ModelRef(run.model).load()
-    scores, _ = detect_stored(lm, run.config.detect)
-    found = heads_at_work(lm, scores, run.config)
-    write_tables(found, folder)
-    return {"heads": int(found["heads"]["retrieval"].sum()), "windows": len(found["windows"])}
+def watching(watch: Callable[..., dict[str, pd.DataFrame]]) -> Callable[[Run, Path], dict]:
+    """Return what makes a run: it watches the heads of the stored detection."""
+    def make(run: Run, folder: Path) -> dict[str, Any]:
+        lm = ModelRef(run.model).load()
+        scores, _ = detect_stored(lm, run.config.detect)
+        found = watch(lm, scores, run.config)
+        write_tables(found, folder)
+        return {"heads": int(found["heads"]["retrieval"].sum()), "windows": len(found["windows"])}
+    return make
 
 
 HEADS_AT_WORK = Experiment[Run, Artifact](
     name="heads-at-work", config=HeadsAtWorkConfig, plan="heads_at_work", planned=planned,
-    keys=("model",), make=_make, inputs=_inputs, notebook="heads_at_work",
-    parameter="compute_work")
+    keys=("model",), make=watching(heads_at_work), inputs=inputs_of_watch,
+    notebook="heads_at_work", parameter="compute_work")
