@@ -8,7 +8,7 @@ import torch
 from rmutils.attention.ms_poe import MsPoe
 from rmutils.attention.select_attention import Select
 from rmutils.attention.sharing_plans import calibration_prompts
-from rmutils.book.experiments.run_costs import H100, LLAMA_8B, roofline, step
+from rmutils.book.chapters.scale.work import MACHINES, SHAPES, roofline, step
 from rmutils.book.experiments.sweep_questions import KNOWN_TOKENS
 from rmutils.book.experiments.under_variants import (
     TextsConfig,
@@ -185,7 +185,7 @@ def test_perplexities_by_hand():
 def test_a_plain_step_reads_all_weights_and_keys():
     layer = 4096 * 4096 * 2 + 4096 * 1024 * 2 + 3 * 4096 * 14336
     numbers = 32 * layer + 4096 * 128256 + 32 * 2 * 8 * 128 * 10_000
-    found = step(LLAMA_8B, H100, 10_000)
+    found = step(SHAPES["llama-3.1-8b-instruct"], MACHINES["h100"], 10_000)
     assert found["memory"] == pytest.approx(2 * numbers / 3.35e12)
     assert found["bound"] == found["memory"] > found["arithmetic"]
     assert found["held"] == 131_072 * 10_000  # 128 KiB a token

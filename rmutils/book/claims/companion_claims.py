@@ -7,9 +7,9 @@ import yaml
 
 from rmutils.book.chapters.ms_poe import findings as ms_poe
 from rmutils.book.chapters.olmo3_recipe import findings as olmo3_recipe
+from rmutils.book.chapters.scale.work import roofline
 from rmutils.book.chapters.select_attention import findings as select_attention
 from rmutils.book.chapters.share_attention import findings as share_attention
-from rmutils.book.experiments.run_costs import roofline
 from rmutils.book.findings import named_finding, say
 
 DECLARED = ms_poe, olmo3_recipe, select_attention, share_attention

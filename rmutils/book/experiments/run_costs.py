@@ -1,9 +1,8 @@
 """The cost of reading a prompt and writing an answer: processor time, multiply-adds, memory."""
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from itertools import cycle, islice
 from pathlib import Path
 from typing import Annotated, Any
@@ -159,74 +158,3 @@ def _sdpa(query, key, value, *args, **kwargs) -> int:
     """Count SDPA's kernel for processors, which torch does not; a multiply-add is two."""
     batch, heads, queries, size = query
     return 2 * batch * heads * queries * key[2] * (size + value[3])
-
-
-@dataclass(frozen=True)
-class Gpu:
-    """Peak rates of a GPU."""
-
-    bytes_per_second: float
-    flops: float  # operations per second, dense bfloat16; a multiply-add is two
-
-
-@dataclass(frozen=True)
-class Sizes:
-    """Sizes of a model; 16 bits per number."""
-
-    layers: int
-    hidden: int
-    heads: int
-    key_heads: int
-    intermediate: int
-    vocabulary: int
-
-    @property
-    def head(self) -> int:
-        return self.hidden // self.heads
-
-    @property
-    def layer_weights(self) -> int:
-        """Weights of the matrices of one layer, with a gated MLP."""
-        return (2 * self.hidden**2 + 2 * self.hidden * self.key_heads * self.head
-                + 3 * self.hidden * self.intermediate)
-
-    @property
-    def key_values(self) -> int:
-        """Numbers that a token's keys and values of one layer have."""
-        return 2 * self.key_heads * self.head
-
-
-H100 = Gpu(3.35e12, 989e12)
-"""NVIDIA's data sheet of the H100 SXM: 3.35 TB/s; 1,979 TFLOP/s with sparsity, half of it dense."""
-LLAMA_8B = Sizes(32, 4096, 32, 8, 14336, 128256)
-"""Llama 3.1 8B, as its configuration on the hub has it."""
-BYTES = 2
-
-
-def step(sizes: Sizes, gpu: Gpu, tokens: int, kept: float = 1, filtered: int = 0) -> pd.Series:
-    """Return the bounds of one step for a single text."""
-    seen, first = round(kept * tokens), sizes.layers - filtered
-    cached = first * sizes.key_values * tokens
-    hidden = sizes.hidden * tokens if filtered else 0
-    weights = sizes.layers * sizes.layer_weights + sizes.hidden * sizes.vocabulary
-    read = weights + cached + (sizes.hidden * seen if filtered else 0)
-    products = 2 * sizes.heads * sizes.head
-    work = (first * (sizes.layer_weights + products * tokens)
-            + filtered * (sizes.layer_weights * seen + products * seen**2 / 2)
-            + sizes.hidden * sizes.vocabulary)
-    memory, arithmetic = BYTES * read / gpu.bytes_per_second, 2 * work / gpu.flops
-    return pd.Series({"memory": memory, "arithmetic": arithmetic,
-                      "bound": max(memory, arithmetic), "held": BYTES * (cached + hidden)})
-
-
-def roofline(lengths: Iterable[int], shares: Iterable[float]) -> pd.DataFrame:
-    """Llama 3.1 8B on an H100: `step` at lengths and shares of tokens, beside the plain step."""
-    rows = []
-    for tokens in lengths:
-        plain = step(LLAMA_8B, H100, tokens)
-        for kept in shares:
-            one = step(LLAMA_8B, H100, tokens, kept, filtered=16)
-            rows.append({"tokens": tokens, "kept": kept, **one,
-                         "times": one["bound"] / plain["bound"],
-                         "held_share": one["held"] / plain["held"]})
-    return pd.DataFrame(rows)

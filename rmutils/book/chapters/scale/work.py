@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import pandas as pd
 from pydantic import Field
 from transformers import PreTrainedConfig
 
@@ -249,3 +251,34 @@ def context_parallel(shape: Shape, tokens: int, gpus: int) -> float:
     """Bytes sent for a sliced text: keys and values are gathered in each layer."""
     return float(communication(tokens, gpus, layers=shape.layers, key_heads=shape.key_heads,
                                head_size=shape.head_size, bytes_each=HALF))
+
+
+def step(
+    shape: Shape, machine: Machine, tokens: int, kept: float = 1, filtered: int = 0
+) -> pd.Series:
+    """Return the bounds of one step for a single text, of which the last layers see a part."""
+    part, first = round(kept * tokens), shape.layers - filtered
+    cached = first * 2 * shape.key_heads * shape.head_size * tokens
+    hidden = shape.hidden * tokens if filtered else 0
+    read = (shape.layers * shape.layer_weights + shape.output_weights + cached
+            + (shape.hidden * part if filtered else 0))
+    products = 2 * shape.heads * shape.head_size
+    work = (first * (shape.layer_weights + products * tokens)
+            + filtered * (shape.layer_weights * part + products * part**2 / 2)
+            + shape.output_weights)
+    memory, arithmetic = HALF * read / machine.bandwidth, 2 * work / machine.flops
+    return pd.Series({"memory": memory, "arithmetic": arithmetic,
+                      "bound": max(memory, arithmetic), "held": HALF * (cached + hidden)})
+
+
+def roofline(lengths: Iterable[int], shares: Iterable[float]) -> pd.DataFrame:
+    """Llama 3.1 8B on an H100: `step` at lengths and shares of tokens, beside the plain step."""
+    rows, model = [], (SHAPES["llama-3.1-8b-instruct"], MACHINES["h100"])
+    for tokens in lengths:
+        plain = step(*model, tokens)
+        for kept in shares:
+            one = step(*model, tokens, kept, filtered=16)
+            rows.append({"tokens": tokens, "kept": kept, **one,
+                         "times": one["bound"] / plain["bound"],
+                         "held_share": one["held"] / plain["held"]})
+    return pd.DataFrame(rows)

@@ -7,6 +7,7 @@ import pandas as pd
 
 from rmutils.attention.select_attention import Select
 from rmutils.book.chapters.retrieval_heads_under_change.experiment import CHANGED, needles_under
+from rmutils.book.chapters.scale.work import roofline
 from rmutils.book.chapters.share_attention.findings import less_than_one
 from rmutils.book.chapters.share_attention.layer_choice import (
     AgreementConfig,
@@ -20,7 +21,6 @@ from rmutils.book.chapters.share_attention.savings_curves import (
     saved,
     share_and_select,
 )
-from rmutils.book.experiments.run_costs import roofline
 from rmutils.book.experiments.under_variants import changes, levels
 from rmutils.book.findings import AGAINST, NONE, SHOWN, UNDECIDED, Measured, declare, scaled
 from rmutils.core.config import run_notebook
