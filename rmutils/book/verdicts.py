@@ -1,33 +1,4 @@
-"""The verdict on a claim, by one rule: effects with their intervals against what is claimed.
-
-What is claimed of an effect is that it lies on one side of a bound, or between two, and sometimes
-how large it is. A claim is often about several models, lengths or tasks. These are its parts, each
-with an effect of its own.
-
-**Could it have shown it?** A part has a say only if its measurement could have moved (`blind_spot`,
-`blocked`): the untrained model scores above answers that ignore the question and below the ceiling,
-by `MARGIN`; and there are clusters enough for a p of 0.05. What fails *could not have shown it*,
-and the reason is given.
-
-**One part.** p is that of its bound (`rmutils.stats.interval_p`), corrected by Holm's method over
-all parts of the claim that have a say; the p of a claimed size is corrected likewise.
-
-- *direction shown*: p is at most 0.05, and the effect lies within its bounds;
-- *size reached*: so it is, and the effect is as large as claimed, or larger;
-- *direction shown, smaller*: so it is, but the effect is smaller than claimed (p of the size at
-  most 0.05);
-- *size excluded*: the direction is not shown, but the effect is smaller than claimed (p of the size
-  at most 0.05);
-- *opposite shown*: p is at most 0.05, and the effect lies outside its bounds;
-- *undecided*: anything else.
-
-**The claim.** It takes all parts for *direction shown* or *size reached*; one that is smaller makes
-the claim *direction shown, smaller*. It takes half of them for *partly shown*, for *opposite shown*
-(and then more of these than of those that show the claim), and for *size excluded*: one part of
-many is what the choice of a model or a task can bring. If fewer than half of the parts have a say,
-the claim *could not have been shown* here. A claim is *not run yet* if a result that a part needs
-is not stored, and *not testable at this size* if models like these cannot say anything about it.
-"""
+"""The verdict on a claim: effects against what is claimed, by the rule in data/paper/README.md."""
 
 import re
 from collections import Counter

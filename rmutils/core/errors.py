@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 
 class UserError(Exception):
@@ -28,6 +30,16 @@ class Refused(ValueError):
 
 class NotStored(UserError):
     """A result is not stored, and was not to be computed."""
+
+
+@contextmanager
+def exit_with_message() -> Iterator[None]:
+    """Print a `UserError` without its traceback, and exit with status 2."""
+    try:
+        yield
+    except UserError as error:
+        print(error, file=sys.stderr)
+        raise SystemExit(2) from None
 
 
 def printable(text: str) -> str:

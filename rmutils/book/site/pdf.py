@@ -27,7 +27,7 @@ from pypdf.generic import ArrayObject, Fit, NameObject, NumberObject
 from rmutils.book.site.steps import HTML, STATE, clock
 from rmutils.book.templates import template
 from rmutils.core import paths
-from rmutils.core.errors import UserError
+from rmutils.core.errors import UserError, exit_with_message
 from rmutils.core.journal import progress_bar
 
 if TYPE_CHECKING:
@@ -167,13 +167,10 @@ def main() -> None:
     started = time.monotonic()
     html, output = paths.ROOT / HTML, paths.ROOT / OUTPUT
     output.unlink(missing_ok=True)  # archive and stick would take an older book's
-    try:
+    with exit_with_message():
         if not (html / "index.html").is_file():
             raise UserError("the book is not built. Build it: `make book`.")
         pages = write(html, output)
-    except UserError as error:
-        typer.echo(f"\n{error}", err=True)
-        raise SystemExit(2) from None
     if _lacks_japanese():
         typer.echo("No Japanese font is installed, so Japanese words are boxes. On Debian or "
                    "Ubuntu: `sudo apt-get install fonts-noto-cjk`.", err=True)

@@ -7,7 +7,6 @@ from html import escape
 from io import BytesIO, StringIO
 from string import Formatter
 
-import typer
 import yaml
 from markdown_it import MarkdownIt
 from matplotlib.figure import Figure
@@ -28,7 +27,7 @@ from rmutils.book.site.pdf import browsing, print_html
 from rmutils.book.site.steps import STATE
 from rmutils.book.templates import template
 from rmutils.core import paths
-from rmutils.core.errors import UserError
+from rmutils.core.errors import UserError, exit_with_message
 from rmutils.paper import load_published_maps
 
 SOURCE, OUTPUT = paths.ROOT / "report" / "report.md", paths.ROOT / STATE / "report" / "report.pdf"
@@ -93,7 +92,7 @@ def _figure(found: re.Match[str]) -> str:
 
 def main() -> None:
     """Write the PDF; exit status 2 if something is missing or it has become too long."""
-    try:
+    with exit_with_message():
         text = document(written(SOURCE.read_text(encoding="utf-8")))
         with browsing() as browser:
             printed: BytesIO = print_html(browser, [text])[0]
@@ -102,9 +101,6 @@ def main() -> None:
             raise UserError(f"the report has {pages} pages, and may have {MOST_PAGES}")
         OUTPUT.parent.mkdir(parents=True, exist_ok=True)
         OUTPUT.write_bytes(printed.getvalue())
-    except UserError as error:
-        typer.echo(f"\n{error}", err=True)
-        raise SystemExit(2) from None
     print(f"{pages} pages: {OUTPUT}")
 
 

@@ -6,7 +6,6 @@ import json
 import mimetypes
 import re
 import subprocess
-import sys
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,7 +20,7 @@ from rmutils.book.site.pages import CITATION
 from rmutils.book.site.steps import HTML
 from rmutils.book.templates import template
 from rmutils.core import paths
-from rmutils.core.errors import UserError
+from rmutils.core.errors import UserError, exit_with_message
 from rmutils.core.files import sha256
 
 NAME = "retmask-reproduced"
@@ -170,11 +169,8 @@ def write_archive(root: Path, output: Path) -> None:
 def main() -> None:
     """Write the archive and say where it is; exit status 2 if something is missing."""
     output = paths.ROOT / HTML.parent / f"{NAME}-{about()['version']}.zip"
-    try:
+    with exit_with_message():
         write_archive(paths.ROOT, output)
-    except UserError as error:
-        print(error, file=sys.stderr)
-        raise SystemExit(2) from None
     print(f"{output} ({output.stat().st_size / 1e6:.0f} MB)")
 
 

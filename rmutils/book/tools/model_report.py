@@ -5,6 +5,7 @@ import html
 import io
 import json
 from contextlib import suppress
+from string import Template
 
 import pandas as pd
 from IPython.display import HTML
@@ -28,15 +29,6 @@ DESIGNED, PAPER = "models by design", "the paper's models"
 MEASURES = {"share_zero": "share of heads at zero", "heads_at_least_0.1": "heads at 0.1 or above",
             "gini": "Gini coefficient", "hoyer": "Hoyer's sparseness",
             "effective_heads": "effective heads"}
-LIMITS = (
-    "Brackets: 95 % bootstrap intervals, over needles, questions and, for random heads, choices. "
-    "Gains are points of 100 over the seven categories of HELMET. The models by design are toys; "
-    "the paper's have 8 billion parameters and one training each. A forecast is given only where "
-    "four models or more are known, the slope's interval excludes zero, the line through the "
-    "others predicts a left-out model better on average than their mean does, and the model's "
-    "sparsity is among theirs. A model without a chat template cannot be given instructions, so "
-    "nothing is masked and nothing predicted. Sparsity depends on the grid of needles: with more "
-    "needles, fewer heads stay at zero.")
 
 
 def forecasts(own: OwnModel) -> dict[str, Forecast]:
@@ -121,17 +113,9 @@ def page(own: OwnModel, found: dict[str, Forecast]) -> str:
     table = measures(own).to_html(index=False, border=0, escape=True)
     made = "<br>".join(html.escape(f"{a.name}: {a.manifest['command']}") for a in own.artifacts)
     figures = "".join(_figure(figure, caption) for caption, figure in _figures(own, found).items())
-    return (f'<!DOCTYPE html>\n<html lang="en">\n<head><meta charset="utf-8">'
-            f'<meta name="color-scheme" content="light">'
-            f'<meta name="viewport" content="width=device-width">\n<title>Retrieval heads of {name}'
-            f"</title>\n<style>{template('model_report.css')}</style></head>\n<body><main>\n"
-            f"<h1>Retrieval heads of {name}</h1>\n"
-            f'<div class="two"><section><h2>The model</h2><dl>{facts}</dl></section>'
-            f"<section><h2>What was found</h2><dl>{said}</dl></section></div>\n"
-            f'<div class="figures">{figures}</div>\n'
-            f'<section><h2 id="measures">How concentrated retrieval is</h2><div class="wide" '
-            f'tabindex="0" role="region" aria-labelledby="measures">{table}</div></section>\n'
-            f"<footer><p>{LIMITS}</p><p>{made}</p></footer>\n</main></body>\n</html>\n")
+    return Template(template("model_report.html")).substitute(
+        name=name, style=template("model_report.css"), facts=facts, said=said, figures=figures,
+        table=table, made=made)
 
 
 def _figures(own: OwnModel, found: dict[str, Forecast]) -> dict[str, Figure]:

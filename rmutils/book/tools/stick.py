@@ -19,7 +19,7 @@ from rmutils.book.site.steps import HTML, STATE
 from rmutils.book.templates import template
 from rmutils.book.tools.archive import locked, tracked
 from rmutils.core import paths
-from rmutils.core.errors import UserError, did_you_mean
+from rmutils.core.errors import UserError, did_you_mean, exit_with_message
 from rmutils.core.files import sha256
 from rmutils.models.fetch import fetch
 from rmutils.models.known_models import REGISTRY
@@ -149,11 +149,8 @@ def write_stick(root: Path, stick: Path, models: Sequence[str] = ()) -> list[str
 def main() -> None:
     """Write the folder and say what it holds; exit status 2 if something is missing."""
     stick = paths.ROOT / STATE / "stick"
-    try:
+    with exit_with_message():
         lacking = write_stick(paths.ROOT, stick, models=sys.argv[1:])
-    except UserError as error:
-        print(error, file=sys.stderr)
-        raise SystemExit(2) from None
     files = [file for file in stick.rglob("*") if file.is_file()]
     print(*lacking, sep="\n")
     print(f"{stick}: {len(files)} files, {sum(f.stat().st_size for f in files) / 1e6:,.0f} MB. "

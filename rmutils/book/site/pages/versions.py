@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from rmutils import __version__
 from rmutils.book.site.pages import CHANGELOG
 from rmutils.core import paths
-from rmutils.core.errors import UserError
+from rmutils.core.errors import UserError, exit_with_message
 
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
@@ -72,14 +72,11 @@ def _pages(book: Path) -> list[str]:
 
 def main() -> None:
     """Do it and say where; exit status 2 if there is no book or no folder is given."""
-    try:
+    with exit_with_message():
         if len(sys.argv) != 2:
             raise UserError("Say where: make publish SITE=FOLDER")
         folder = Path(sys.argv[1])
         found = publish(paths.BOOK / "_build/html", folder)
-    except UserError as error:
-        print(error, file=sys.stderr)
-        raise SystemExit(2) from None
     print(f"{folder / 'index.html'}: {', '.join(found)}")
 
 
