@@ -77,8 +77,8 @@ notebook: named .venv/.complete  ## run one notebook: make notebook NB=01_prelim
 RUNS := data/runs
 gallery: .venv/.complete  ## run again what the run gallery ships with
 	@$(PY) -m rmutils run audit -p source ja --output $(RUNS)/audit/japanese-paper.ipynb
-	@$(PY) -m rmutils run contrast_without_training -p model tiny-qwen3 \
-	    --output $(RUNS)/contrast_without_training/another-family.ipynb
+	@$(PY) -m rmutils run your_own_model -p copied tiny-qwen3 \
+	    --output $(RUNS)/your_own_model/another-family.ipynb
 	@$(PY) -m rmutils run 16_scale -p accelerator h200 -p larger llama-3.1-405b \
 	    --output $(RUNS)/16_scale/larger-model.ipynb
 	@rm -rf $(RUNS)/*/*.html $(RUNS)/*/.partial

@@ -271,7 +271,7 @@ def _perplexities() -> pd.DataFrame:
 
 
 @declare("contrast-needles", unit="points", place=NEEDLES, otherwise=(
-    "{arm} minus {base}: {value} points more needles {ci} on {model}: {verdict}."))
+    "{arm} minus {base}: {value} points {more|fewer} needles {ci} on {model}: {verdict}."))
 def contrast_needles(arm: str, base: str, model: str) -> Measured:
     """Needles found by one way minus another; p allows for needles only, corrected for models."""
     row = _needles().loc[(arm, base, model)]

@@ -314,8 +314,8 @@ def time_of_ours(group: str, way: str) -> Measured:
 
 
 @declare("growth-beside-reading", unit="percent", place="fig-speed-length", otherwise=(
-    "From the shortest text to the longest, our time grows by {value} % more {ci} than that of "
-    "plain reading: {verdict}."))
+    "From the shortest text to the longest, our time grows by {value} % {more|less} {ci} than "
+    "that of plain reading: {verdict}."))
 def growth_beside_reading() -> Measured:
     """How much more a case's time grows with its length than that of plain reading."""
     return Measured(scaled(end - 1 for end in reading_growth(load("detection"))), [])

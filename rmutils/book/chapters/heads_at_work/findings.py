@@ -135,7 +135,7 @@ def share(model: str, kind: str, group: str = RETRIEVAL) -> Measured:
 
 @declare("work-more", unit="percentage points", place=FIGURE, otherwise=(
     "On {model}, retrieval heads look at a token of the kind {kind} at {value} percentage points "
-    "{ci} more of the positions than other heads of the same layers: {verdict}."))
+    "{ci} {more|less} of the positions than other heads of the same layers: {verdict}."))
 def more(model: str, kind: str) -> Measured:
     """Retrieval heads minus others of the same layers."""
     tables, artifact = tables_of(model)

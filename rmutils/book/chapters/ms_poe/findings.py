@@ -46,16 +46,16 @@ def _length() -> int:
 
 
 @declare("middle-gain", unit="points", place=STRAINED, otherwise=(
-    "Beyond its trained length, {model} finds {value} points more needles in the middle {ci} under "
-    "{variant}: {verdict}."))
+    "Beyond its trained length, {model} finds {value} points {more|fewer} needles in the middle "
+    "{ci} under {variant}: {verdict}."))
 def middle_gain(model: str, variant: str = MANY) -> Measured:
     """Needles found in the middle of 1,024 tokens under a variant, minus plain."""
     return _middle("", _length(), model, variant)
 
 
 @declare("many-lead", unit="points", place=STRAINED, otherwise=(
-    "Under ratios of {variant}, {model} finds {value} points more needles in the middle {ci} than "
-    "under {base}: {verdict}."))
+    "Under ratios of {variant}, {model} finds {value} points {more|fewer} needles in the middle "
+    "{ci} than under {base}: {verdict}."))
 def many_lead(model: str, base: str = ONE) -> Measured:
     """Needles found in the middle under many ratios, minus under one, or in the reversed order."""
     return _middle("", _length(), model, MANY, base)
@@ -71,8 +71,8 @@ def two_causes(what: str) -> Measured:
 
 
 @declare("price-many-minus-one", unit="percent", place=PRICE, otherwise=(
-    "Short texts are {value} % more perplexing to {model} {ci} under many ratios than under one of "
-    "the same mean: {verdict}."))
+    "Short texts are {value} % {more|less} perplexing to {model} {ci} under many ratios than "
+    "under one of the same mean: {verdict}."))
 def price_many_minus_one(model: str) -> Measured:
     """Perplexity of short texts under many ratios, above that under one of the same mean."""
     tables, names = _stored()
@@ -89,8 +89,8 @@ def _real() -> tuple[Tables, list[str]]:
 
 
 @declare("price-one-large", unit="percent", place=PRICE, otherwise=(
-    "Short texts are {value} % more perplexing to smollm2-135m {ci} with one ratio of 1.5 in all "
-    "layers but the first two than with ratios of 1 to 2 in all: {verdict}."))
+    "Short texts are {value} % {more|less} perplexing to smollm2-135m {ci} with one ratio of 1.5 "
+    "in all layers but the first two than with ratios of 1 to 2 in all: {verdict}."))
 def price_one_large() -> Measured:
     """Perplexity of the real model with one ratio, above that with many of the same mean."""
     tables, names = _real()

@@ -40,8 +40,8 @@ def facts_found(method: str, model: str = MODEL,
 
 
 @declare("facts-beside-yarn", unit="points", place=FOUND, otherwise=(
-    "With {method}, {value} points more facts {ci} are found in the longest texts than with YaRN "
-    "on full layers: {verdict}."))
+    "With {method}, {value} points {more|fewer} facts {ci} are found in the longest texts than "
+    "with YaRN on full layers: {verdict}."))
 def facts_beside_yarn(method: str, model: str = MODEL,
                       config: ExtensionConfig = ExtensionConfig()) -> Measured:
     """The same, minus that of YaRN on full layers."""
@@ -51,8 +51,8 @@ def facts_beside_yarn(method: str, model: str = MODEL,
 
 
 @declare("loss-beside-yarn", unit="nats per token", place=LOSS, otherwise=(
-    "With {method}, a token of the longest texts costs {value} nats more {ci} than with YaRN on "
-    "full layers (one fine-tune each): {verdict}."))
+    "With {method}, a token of the longest texts costs {value} nats {more|less} {ci} than with "
+    "YaRN on full layers (one fine-tune each): {verdict}."))
 def loss_beside_yarn(method: str, model: str = MODEL,
                      config: ExtensionConfig = ExtensionConfig()) -> Measured:
     """Loss along the longest texts, minus that of YaRN on full layers, after one fine-tune each."""
@@ -98,14 +98,14 @@ def _part(measure: str, arm: str, scale: float = 1) -> Measured:
 
 
 @declare("part-loss", unit="nats per token", place=PARTS, otherwise=(
-    "Without {part}, a token of the longest texts costs {value} nats more {ci}: {verdict}."))
+    "Without {part}, a token of the longest texts costs {value} nats {more|less} {ci}: {verdict}."))
 def part_loss(arm: str) -> Measured:
     """Loss of the recipe without a part, minus that of the whole recipe."""
     return _part("loss", arm)
 
 
 @declare("part-facts", unit="points", place=PARTS, otherwise=(
-    "Without {part}, {value} points more facts {ci} are found: {verdict}."))
+    "Without {part}, {value} points {more|fewer} facts {ci} are found: {verdict}."))
 def part_facts(arm: str) -> Measured:
     """Facts found by the recipe without a part, minus those by the whole recipe."""
     return _part("found", arm, 100)

@@ -211,8 +211,8 @@ def few(model: str) -> Measured:
 
 
 @declare("redirect-moved", unit="percentage points", place=FIGURE, otherwise=(
-    "On {model}, moving the passage to the end makes {value} percentage points {ci} more answers "
-    "follow it than pointing at it: {verdict}."))
+    "On {model}, moving the passage to the end makes {value} percentage points {ci} {more|fewer} "
+    "answers follow it than pointing at it: {verdict}."))
 def moved(model: str) -> Measured:
     """Answers that follow a passage moved to the end, minus those that follow one pointed at."""
     variants = stored(VARIANTS)

@@ -244,8 +244,8 @@ def rank_overlap(found: Found, variant: str) -> Measured:
 
 
 @declare("score-fall", unit="points of the score", place=MOVES, otherwise=(
-    "Under {variant}, the mean score of the retrieval heads of {model} falls by {value} points of "
-    "100 {ci}: {verdict}."))
+    "Under {variant}, the mean score of the retrieval heads of {model} {falls|rises} by {value} "
+    "points of 100 {ci}: {verdict}."))
 def score_fall(found: Found, variant: str) -> Measured:
     """Fall of the retrieval heads' mean score, on needles found both times."""
     one = _measured(found, moves(found[0]), "retrieval heads", variant)
@@ -260,16 +260,16 @@ def found_under(found: Found, variant: str) -> Measured:
 
 
 @declare("excess-under", unit="points", place=MATRIX, otherwise=(
-    "Under {variant}, masking the retrieval heads costs {model} {value} points more needles {ci} "
-    "than masking others: {verdict}."))
+    "Under {variant}, masking the retrieval heads costs {model} {value} points {more|fewer} "
+    "needles {ci} than masking others: {verdict}."))
 def excess_under(found: Found, variant: str) -> Measured:
     """Needles lost with the retrieval heads masked, minus with the same number of others."""
     return _measured(found, masking(found[0]["needles"]), "excess", variant)
 
 
 @declare("retmask-gain-under", unit="points", place=AFTER, otherwise=(
-    "Under {variant}, models that RetMask trained from {model} find {value} points more needles "
-    "{ci}: {verdict}."))
+    "Under {variant}, models that RetMask trained from {model} find {value} points {more|fewer} "
+    "needles {ci}: {verdict}."))
 def retmask_gain_under(found: Found, variant: str) -> Measured:
     """Needles found by trained models, minus the untrained one."""
     return _measured(found, training(found[0]["needles"]), "gain", variant)

@@ -54,8 +54,8 @@ def needle_chosen(column: str, p: float) -> Measured:
 
 
 @declare("steps-beyond-prompt", unit="points", place=RECALL, otherwise=(
-    "At p = {p}, steps of the answer choose {value} points more of the needle's tokens {ci} than "
-    "the prompt's last token does: {verdict} by the rule of the plan."))
+    "At p = {p}, steps of the answer choose {value} points {more|fewer} of the needle's tokens "
+    "{ci} than the prompt's last token does: {verdict} by the rule of the plan."))
 def steps_beyond_prompt(p: float = MOST) -> Measured:
     """What steps choose, minus what the prompt chooses; the plan's primary comparison."""
     table, name = _recall()
@@ -78,8 +78,8 @@ def live_needle_chosen(recall: pd.DataFrame, model: str, layer: int, p: float,
 
 
 @declare("needles-lost-selecting", unit="points", place=QUALITY, otherwise=(
-    "Behind a filter in layer 1 with p = 0.99, {model} finds {value} points fewer needles {ci}: "
-    "{verdict}."))
+    "Behind a filter in layer 1 with p = 0.99, {model} finds {value} points {fewer|more} needles "
+    "{ci}: {verdict}."))
 def needles_lost_selecting(model: str) -> Measured:
     """Needles that a teaching model loses behind its filter, as chapter 15 measured them."""
     found = needles_under(Select(filter_layer=1, p=0.99))
@@ -98,8 +98,8 @@ def _agreement() -> tuple[Tables, str]:
 
 
 @declare("later-layers-agree", unit="correlation", place=AGREE, otherwise=(
-    "Scores of tokens correlate by {value} more {ci} between later layers of {model} than between "
-    "early ones: {verdict}."))
+    "Scores of tokens correlate by {value} {more|less} {ci} between later layers of {model} than "
+    "between early ones: {verdict}."))
 def later_layers_agree() -> Measured:
     """Rank correlation of two later layers' scores, minus that of two early ones."""
     tables, name = _agreement()
@@ -142,8 +142,8 @@ def _together() -> tuple[pd.DataFrame, list[Artifact]]:
 
 
 @declare("both-beyond-four-fifths", unit="points", place=WITH_SHARE, otherwise=(
-    "Sharing and selecting at once, {model} finds {value} points more needles {ci} than four "
-    "fifths of what it finds as it is: {verdict} by the rule of the plan."))
+    "Sharing and selecting at once, {model} finds {value} points {more|fewer} needles {ci} than "
+    "four fifths of what it finds as it is: {verdict} by the rule of the plan."))
 def both_beyond_four_fifths() -> Measured:
     """Needles found with both, minus four fifths of the plain model's; the plan's primary."""
     needles, names = _together()

@@ -88,8 +88,9 @@ def _compared(model: str, rate: float, arm: str, base: str) -> Measured:
 
 
 @declare("alike-lead", unit="points", place=LEAD, otherwise=(
-    "With {rate} of its heads computing, {model} finds {value} points more needles {ci} if alike "
-    "heads share than if random ones of the same layers do: {verdict} by the rule of the plan."))
+    "With {rate} of its heads computing, {model} finds {value} points {more|fewer} needles {ci} "
+    "if alike heads share than if random ones of the same layers do: {verdict} by the rule of the "
+    "plan."))
 def alike_lead(model: str, rate: float = LOW) -> Measured:
     """Needles found if alike heads share, minus random ones; the plan's primary comparison."""
     found = _compared(model, rate, ALIKE, RANDOM)
@@ -99,16 +100,16 @@ def alike_lead(model: str, rate: float = LOW) -> Measured:
 
 
 @declare("place-lead", unit="points", place=PLACE, otherwise=(
-    "With {rate} of its heads computing, {model} finds {value} points more needles {ci} if alike "
-    "heads share in later layers than if they share in all by one threshold: {verdict}."))
+    "With {rate} of its heads computing, {model} finds {value} points {more|fewer} needles {ci} "
+    "if alike heads share in later layers than if they share in all by one threshold: {verdict}."))
 def place_lead(model: str, rate: float = LOW) -> Measured:
     """Needles found if alike heads share in later layers, minus alike heads in all layers."""
     return _compared(model, rate, ALIKE, EVERYWHERE)
 
 
 @declare("one-threshold-lead", unit="points", place=PLACE, otherwise=(
-    "With {rate} of its heads computing, {model} finds {value} points more needles {ci} if alike "
-    "heads share in all layers than if random ones share in later layers: {verdict}."))
+    "With {rate} of its heads computing, {model} finds {value} points {more|fewer} needles {ci} "
+    "if alike heads share in all layers than if random ones share in later layers: {verdict}."))
 def one_threshold_lead(model: str, rate: float = LOW) -> Measured:
     """Needles found if alike heads share in all layers, minus random ones in later layers."""
     return _compared(model, rate, EVERYWHERE, RANDOM)
@@ -140,7 +141,7 @@ def less_than_one(row: pd.Series) -> Verdict:
 
 
 @declare("key-groups", unit="distance", place=MAPS, otherwise=(
-    "In {model}, heads of other key groups are {value} further apart {ci}: {verdict}."))
+    "In {model}, heads of other key groups are {value} {further|less} apart {ci}: {verdict}."))
 def apart_in_key_groups(model: str) -> Measured:
     """Mean distance of heads of other key groups, minus that within them; over layers."""
     found = key_groups()
