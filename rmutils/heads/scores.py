@@ -282,6 +282,7 @@ class HeadScores:
         """
         from matplotlib.figure import Figure
         from matplotlib.patches import Rectangle
+        from matplotlib.ticker import MaxNLocator
 
         values = self.mean.T  # layers go across the page
         if axes is None:
@@ -296,6 +297,8 @@ class HeadScores:
             axes.add_patch(Rectangle((layer - 0.5, head - 0.5), 1, 1, fill=False, ec="#e69f00",
                                      lw=1.4))
         axes.set(xlabel="layer", ylabel="head")
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_major_locator(MaxNLocator(integer=True))
         scale = figure.colorbar(mesh, label=f"retrieval score ({self.score})", pad=0.01)
         cast(Any, scale.solids).set(rasterized=False, edgecolor="face")
         return figure
