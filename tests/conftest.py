@@ -13,14 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import (
-    AutoModelForCausalLM,
-    Gemma3TextConfig,
-    LlamaConfig,
-    Olmo3Config,
-    PreTrainedTokenizerFast,
-    Qwen3Config,
-)
+from transformers import CONFIG_MAPPING, AutoModelForCausalLM, PreTrainedTokenizerFast
 
 from rmutils.core import journal
 from rmutils.core import results as artifacts
@@ -41,13 +34,12 @@ LONGEST = ("test_browser", "test_build", "test_vllm", "test_study", "test_playgr
            "test_environment", "test_interface", "test_objectives", "test_processes",
            "test_running")
 """Files that processes of pytest-xdist take first, so that none is left for one of them alone."""
-CONFIGS = {"llama": LlamaConfig, "qwen3": Qwen3Config, "olmo3": Olmo3Config,
-           "gemma3_text": Gemma3TextConfig}
+FAMILIES = ["llama", "qwen3", "olmo3", "gemma3_text"]
 WINDOWS = {"sliding_window": 24, "layer_types": ["sliding_attention"] * 3 + ["full_attention"]}
 OWN = {"olmo3": WINDOWS,
        # Gemma scales its embeddings up: with tied ones, a random model repeats its last token.
-       "gemma3_text": {**WINDOWS, "query_pre_attn_scalar": 12, "tie_word_embeddings": False}}
-FAMILIES = list(CONFIGS)
+       "gemma3_text": {**WINDOWS, "query_pre_attn_scalar": 12, "tie_word_embeddings": False},
+       "gemma2": {**WINDOWS, "attn_logit_softcapping": 2.0, "tie_word_embeddings": False}}
 TEMPLATE = (
     "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
@@ -91,17 +83,19 @@ def tokenizer() -> PreTrainedTokenizerFast:
                                    pad_token="<|endoftext|>", chat_template=TEMPLATE)
 
 
-def make_lm(family: str, tokenizer: PreTrainedTokenizerFast, seed: int = 0) -> LanguageModel:
-    """4 layers x 4 heads (2 key heads), float32; with `WINDOWS` where the family has any."""
+def make_lm(family: str, tokenizer: PreTrainedTokenizerFast, seed: int = 0,
+            **settings) -> LanguageModel:
+    """4 layers x 4 heads (2 key heads), float32, of any family of transformers; with `WINDOWS`
+    where one of `FAMILIES` has any. Gemma 2 caps its scores, which SDPA cannot."""
     torch.manual_seed(seed)
-    config = CONFIGS[family](
-        vocab_size=len(tokenizer), hidden_size=32, intermediate_size=64, num_hidden_layers=4,
-        num_attention_heads=4, num_key_value_heads=2, head_dim=8, max_position_embeddings=1024,
-        initializer_range=0.5, bos_token_id=None, eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
-        **{"tie_word_embeddings": True, **OWN.get(family, {})},
-    )
-    model = AutoModelForCausalLM.from_config(config, attn_implementation="sdpa").eval()
+    config = CONFIG_MAPPING[family](**{
+        "vocab_size": len(tokenizer), "hidden_size": 32, "intermediate_size": 64,
+        "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8,
+        "max_position_embeddings": 1024, "initializer_range": 0.5, "bos_token_id": None,
+        "eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id,
+        "tie_word_embeddings": True, **OWN.get(family, {}), **settings})
+    model = AutoModelForCausalLM.from_config(
+        config, attn_implementation="eager" if family == "gemma2" else "sdpa").eval()
     return LanguageModel(model, tokenizer, f"random-{family}", family, f"random {family} {seed}")
 
 

@@ -5,7 +5,6 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, Gemma2Config
 
 from rmutils.attention.decoding import (
     ArgMaxRecorder,
@@ -18,6 +17,7 @@ from rmutils.heads.detection import DetectConfig, build_cases
 from rmutils.heads.score_kinds import SCORES
 from rmutils.models import load_model
 from rmutils.models.engine.implementations import register
+from tests.conftest import make_lm
 
 HEADS, KEY_HEADS, KEYS, SIZE = 6, 2, 11, 8
 MODULE = SimpleNamespace(layer_idx=0, num_key_value_groups=HEADS // KEY_HEADS, is_causal=True,
@@ -105,13 +105,7 @@ def test_an_attention_without_weights_is_refused(llama):
 
 def test_capped_scores_stay_capped(tokenizer, tmp_path):
     """Gemma 2: SDPA drops the cap, and both the answers and the heads are others'."""
-    torch.manual_seed(0)
-    model = AutoModelForCausalLM.from_config(Gemma2Config(
-        vocab_size=len(tokenizer), hidden_size=32, intermediate_size=64, num_hidden_layers=2,
-        num_attention_heads=4, num_key_value_heads=2, head_dim=8, query_pre_attn_scalar=8,
-        max_position_embeddings=1024, sliding_window=64, attn_logit_softcapping=0.5,
-        initializer_range=0.5, tie_word_embeddings=False, bos_token_id=None,
-        eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id))
+    model = make_lm("gemma2", tokenizer, attn_logit_softcapping=0.5).model
     model.save_pretrained(tmp_path / "capped")
     tokenizer.save_pretrained(tmp_path / "capped")
     lm = load_model(tmp_path / "capped", device="cpu")

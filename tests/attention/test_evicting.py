@@ -6,7 +6,8 @@ import torch
 from rmutils.attention.evicting import H2O, NAME, SnapKV
 from rmutils.attention.variants import Plain
 from rmutils.core.errors import UserError
-from rmutils.models.engine.implementations import attached, register, using
+from rmutils.models.engine.implementations import attached, using
+from tests.attention.by_hand import heads_by_hand
 from tests.conftest import two_families
 
 PROMPT = torch.arange(7, 47).tolist()
@@ -57,23 +58,13 @@ def test_what_was_evicted_has_no_weight_behind_the_prompt(lm, variant):
     kept = [variant.choose(weights) for weights in slow_weights(lm)]
     text = torch.tensor([[*PROMPT, 9, 11, 8]])
 
-    def slow(module, query, key, value, mask, *, scaling, **kwargs):
-        heads = []
-        for h in range(4):
-            seen = torch.ones(43, 43, dtype=torch.bool).tril()
-            seen = seen if mask is None else seen & mask[0, 0]
-            for q in range(40, 43):
-                for token in range(40):
-                    seen[q, token] &= kept[module.layer_idx][h // 2, token]
-            weights = (query[0, h] @ key[0, h // 2].T * scaling).masked_fill(
-                ~seen, -torch.inf).softmax(-1)
-            heads.append(weights @ value[0, h // 2])
-        return torch.stack(heads, dim=1)[None], None
+    def evicted(layer, head, scores):
+        scores[40:, :40].masked_fill_(~kept[layer][head // 2], -torch.inf)
+        return scores
 
-    register("slow_evicting", slow)
     with torch.inference_mode():
         plain = lm.model(text).logits
-        with using(lm.model, "slow_evicting"):
+        with heads_by_hand(lm, evicted):
             expected = lm.model(text).logits
         with attached(lm.model, NAME, dict(enumerate(kept))):
             found = lm.model(text).logits

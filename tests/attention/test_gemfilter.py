@@ -7,6 +7,7 @@ from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 from rmutils.attention.gemfilter import GemFilter, choose, chosen_tokens
 from rmutils.core.errors import UserError
 from rmutils.models.engine.generation import next_token_logits
+from tests.attention.by_hand import expects
 
 PROMPT = list(range(7, 47))
 
@@ -43,9 +44,7 @@ def test_the_whole_model_reads_the_chosen_tokens_only(lm):
     _, said, kept = found
     ids = [PROMPT[i] for i in choose(lm, PROMPT, config)]
     assert len(ids) == 15 and ids == sorted(ids) and kept == 15 / 40
-    for token in said:
-        assert int(next_token_logits(lm, ids)[-1].argmax()) == token
-        ids.append(token)
+    assert expects(lm, ids, said)
     torch.testing.assert_close(next_token_logits(lm, PROMPT), plain, rtol=0, atol=0)  # restored
 
 

@@ -10,7 +10,7 @@ from rmutils import load_model, memory_by_heads
 from rmutils.attention.head_memory import SLIDING, key_heads_of
 from rmutils.attention.streaming import Streaming
 from rmutils.core.errors import UserError
-from rmutils.models.engine.implementations import register, using
+from tests.attention.by_hand import heads_by_hand
 from tests.conftest import two_families
 
 TEXT = tuple(range(7, 57))
@@ -23,29 +23,17 @@ CLOSE = {"rtol": 1e-4, "atol": 1e-4}
 def masked(lm, text=TEXT, read=PROMPT - 1):
     """Logits of a text whose tokens after the first ones see what is kept: all keys are there,
     and minus infinity is added to those that were evicted."""
-    share = lm.shape[1] // lm.model.config.num_key_value_heads
-    whole = {(layer, head // share) for layer, head in HEADS}
+    whole = {(layer, head // 2) for layer, head in HEADS}
     types = getattr(lm.model.config, "layer_types", None) or [""] * lm.shape[0]
 
-    def slow(module, query, key, value, mask, *, scaling, **kwargs):
-        output = torch.zeros(1, query.shape[2], query.shape[1], value.shape[3])
-        for head in range(query.shape[1]):
-            of = head // share
-            added = torch.zeros(len(text), len(text))
-            for q in range(len(text)):
-                for k in range(len(text)):
-                    evicted = (q >= read and (module.layer_idx, of) not in whole
-                               and types[module.layer_idx] != SLIDING
-                               and SINKS <= k <= q - RECENT)
-                    hidden = k > q or mask is not None and not mask[0, 0, q, k]
-                    if evicted or hidden:
-                        added[q, k] = -math.inf
-            weights = (query[0, head] @ key[0, of].T * scaling + added).softmax(-1)
-            output[0, :, head] = weights @ value[0, of]
-        return output, None
+    def evicted(layer, head, scores):
+        for q in range(read, len(text)):
+            for k in range(SINKS, q - RECENT + 1):
+                if (layer, head // 2) not in whole and types[layer] != SLIDING:
+                    scores[q, k] = -math.inf
+        return scores
 
-    register("slow_memory", slow)
-    with torch.inference_mode(), using(lm.model, "slow_memory"):
+    with torch.inference_mode(), heads_by_hand(lm, evicted):
         return lm.model(torch.tensor([text])).logits[0]
 
 
@@ -73,10 +61,7 @@ def test_an_answer_is_that_of_the_mask_and_the_model_is_as_before(llama):
                 torch.tensor([prompt]), past_key_values=read(prompt), max_new_tokens=5,
                 do_sample=False, eos_token_id=None, pad_token_id=0)[0, PROMPT:].tolist()
         assert torch.equal(llama.model(torch.tensor([TEXT])).logits, before)
-    text = list(prompt)
-    for _ in range(5):
-        text.append(int(masked(llama, tuple(text))[-1].argmax()))
-    assert said == text[PROMPT:]
+    assert said == masked(llama, (*prompt, *said))[PROMPT - 1 : -1].argmax(-1).tolist()
 
 
 def test_bytes_fall_to_what_is_kept(llama):

@@ -16,6 +16,7 @@ from rmutils.attention.select_attention import Select, selecting
 from rmutils.core.errors import UserError
 from rmutils.models.engine.generation import generate
 from rmutils.models.engine.implementations import register, using
+from tests.attention.by_hand import expects, heads_by_hand
 from tests.conftest import two_families
 
 PROMPT = torch.arange(7, 47)[None]
@@ -27,51 +28,19 @@ def logits(lm, ids=PROMPT, **kwargs):
         return lm.model(ids, **kwargs).logits
 
 
-@pytest.fixture
-def divided(lm, monkeypatch):
-    """Logits where each head turns queries and keys by positions divided by its own ratio: the
-    model's own turning is switched off, and heads are gone through one by one."""
-    modeling = sys.modules[type(lm.model).__module__]
-    config = lm.model.config
-
-    def rope(rows, ratio, layer):
-        base = config.rope_parameters  # of each kind of layer, where there are several
-        base = base.get("rope_theta") or base[config.layer_types[layer]]["rope_theta"]
-        angle = (torch.arange(len(rows)) / ratio)[:, None] / base ** (torch.arange(0, 8, 2) / 8)
-        real, imaginary = rows.chunk(2, dim=-1)
-        turned = torch.complex(real, imaginary) * torch.polar(torch.ones_like(angle), angle)
-        return torch.cat([turned.real, turned.imag], dim=-1)
-
-    def compute(ratios):
-        def attention(module, query, key, value, mask, *, scaling, **kwargs):
-            seen = torch.ones(query.shape[2], key.shape[2]).tril().bool()
-            if mask is not None:
-                seen = mask[0, 0]
-            rows = []
-            for head in range(4):
-                ratio = ratios.get(module.layer_idx, [1, 1, 1, 1])[head]
-                q, k = (rope(part, ratio, module.layer_idx)
-                        for part in (query[0, head], key[0, head // 2]))
-                scores = (q @ k.T * scaling).masked_fill(~seen, -torch.inf)
-                rows.append(scores.softmax(-1) @ value[0, head // 2])
-            return torch.stack(rows, dim=1)[None], None
-
-        register("divided", attention)
-        with monkeypatch.context() as patch, using(lm.model, "divided"):
-            patch.setattr(modeling, "apply_rotary_pos_emb", lambda q, k, *args, **kwargs: (q, k))
-            return logits(lm)
-
-    yield compute
-    AttentionInterface._global_mapping.pop("divided", None)
+def divided(lm, ratios):
+    """Logits where each head turns queries and keys by positions divided by its own ratio."""
+    with heads_by_hand(lm, ratios=ratios):
+        return logits(lm)
 
 
-def test_each_head_on_its_own_scale(lm, divided):
-    torch.testing.assert_close(divided({}), logits(lm), rtol=1e-4, atol=1e-4)
+def test_each_head_on_its_own_scale(lm):
+    torch.testing.assert_close(divided(lm, {}), logits(lm), rtol=1e-4, atol=1e-4)
     plain = logits(lm)
     ratios = {i: [1, 1 + 7 / 3, 1 + 14 / 3, 8] for i in (1, 2)}
     with rescaled(lm.model, MsPoe(s_min=1, s_max=8, first_layer=1, last_layer=2)):
         found = logits(lm)
-    torch.testing.assert_close(found, divided(ratios), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(found, divided(lm, ratios), rtol=1e-4, atol=1e-4)
     assert (found - plain).abs().max() > 0.01
     torch.testing.assert_close(logits(lm), plain, rtol=0, atol=0)  # restored
 
@@ -90,11 +59,7 @@ def test_cached_decoding_is_the_full_pass(lm):
     prompts = [PROMPT[0].tolist(), PROMPT[0, :25].tolist()]
     with rescaled(lm.model, WIDE):
         said = generate(lm, prompts, max_new_tokens=6)
-        for prompt, answer in zip(prompts, said, strict=True):
-            ids = list(prompt)
-            for token in answer:
-                assert int(logits(lm, torch.tensor([ids]))[0, -1].argmax()) == token
-                ids.append(token)
+        assert all(expects(lm, *one) for one in zip(prompts, said, strict=True))
 
 
 @two_families

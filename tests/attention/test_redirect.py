@@ -13,7 +13,7 @@ from rmutils.attention.streaming import Streaming
 from rmutils.core.errors import UserError
 from rmutils.heads.masking import mask_heads
 from rmutils.models.engine.caches import Trunk, view_of
-from rmutils.models.engine.implementations import register, using
+from tests.attention.by_hand import heads_by_hand
 from tests.conftest import two_families
 
 TEXT = tuple(range(7, 37))
@@ -25,31 +25,14 @@ CLOSE = {"rtol": 1e-4, "atol": 1e-4}
 
 
 def slowly(lm, text=TEXT, span=SPAN, heads=HEADS, strength=STRENGTH):
-    """Logits of a text, where each weight of each head is computed by itself."""
-    chosen = {*heads}
+    """Logits of a text, where each weight that changes is changed by itself."""
+    def change(layer, head, scores):
+        for q in range(len(span.prompt) - 1, len(text)):
+            for k in range(span.start, span.end):
+                scores[q, k] += strength * ((layer, head) in heads)
+        return scores
 
-    def slow(module, query, key, value, mask, *, scaling, **kwargs):
-        queries, keys = query.shape[2], key.shape[2]
-        assert queries == keys == len(text)
-        output = torch.zeros(1, queries, query.shape[1], value.shape[3])
-        for head in range(query.shape[1]):
-            of = head // (query.shape[1] // key.shape[1])
-            for q in range(queries):
-                odds = []
-                for k in range(q + 1):
-                    logit = float(query[0, head, q] @ key[0, of, k]) * scaling
-                    if mask is not None and not mask[0, 0, q, k]:
-                        logit = -math.inf
-                    elif ((module.layer_idx, head) in chosen and q >= len(span.prompt) - 1
-                          and span.start <= k < span.end):
-                        logit += strength
-                    odds.append(logit)
-                weights = torch.tensor(odds).softmax(0)
-                output[0, q, head] = weights @ value[0, of, : q + 1]
-        return output, None
-
-    register("slow_redirected", slow)
-    with torch.inference_mode(), using(lm.model, "slow_redirected"):
+    with torch.inference_mode(), heads_by_hand(lm, change):
         return lm.model(torch.tensor([text])).logits[0]
 
 
@@ -117,10 +100,8 @@ def test_greedy_answers_are_those_of_the_slow_loop(llama):
         again = generate(llama, [prompt, prompt], max_new_tokens=6, stop_ids=[])
         own = llama.model.generate(torch.tensor([prompt]), max_new_tokens=6, do_sample=False,
                                    eos_token_id=None, pad_token_id=0)[0, len(prompt) :].tolist()
-    text = list(prompt)
-    for _ in range(6):
-        text.append(int(slowly(llama, tuple(text), strength=strength)[-1].argmax()))
-    assert said == own == text[len(prompt) :] and again == [said, said]
+    wanted = slowly(llama, (*prompt, *said), strength=strength)[len(prompt) - 1 : -1].argmax(-1)
+    assert said == own == wanted.tolist() and again == [said, said]
     assert said != generate(llama, [prompt], max_new_tokens=6, stop_ids=[])[0]
 
 

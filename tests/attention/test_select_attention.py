@@ -1,7 +1,5 @@
 """Select-Attention against a model cut in two behind the filter layer."""
 
-import copy
-from contextlib import nullcontext
 
 import pytest
 import torch
@@ -15,46 +13,13 @@ from rmutils.attention.select_attention import (
     selecting,
     top_p,
 )
-from rmutils.attention.share_attention import sharing_heads
 from rmutils.attention.sharing_plans import even_sharing
 from rmutils.core.errors import UserError
 from rmutils.models.engine.generation import generate
+from tests.attention.by_hand import in_two
 from tests.conftest import two_families
 
 PROMPT = list(range(7, 47))
-
-
-def in_two(lm, ids, p, sharing=None):
-    """Logits of the newest token: all tokens through layers 0 and 1, the chosen through the rest,
-    which is a model of its own, in which heads may share."""
-    with torch.inference_mode():
-        lm.model.set_attn_implementation("eager")
-        whole = lm.model(torch.tensor([ids]), output_hidden_states=True, output_attentions=True,
-                         use_cache=False)
-        scores = whole.attentions[1][0, :, -1].mean(0)
-        order = scores.argsort(descending=True).tolist()
-        chosen, total = [], 0.0
-        while total < p and order:
-            chosen.append(order.pop(0))
-            total += float(scores[chosen[-1]])
-        chosen = torch.tensor(sorted({*chosen, len(ids) - 1}))
-        rest = copy.deepcopy(lm.model)
-        rest.base_model.layers = rest.base_model.layers[2:]
-        rest.config.num_hidden_layers = 2
-        if getattr(rest.config, "layer_types", None):
-            rest.config.layer_types = rest.config.layer_types[2:]
-        gap = chosen[:, None] - chosen
-        masks = {kind: torch.where((gap >= 0) & (gap < width), 0.0, -1e9)[None, None]
-                 for kind, width in (("full_attention", 9999), ("sliding_attention", 24))}
-        kinds = lm.family in ("olmo3", "gemma3_text", "qwen3")
-        if sharing:  # Share-Attention takes boolean masks
-            masks = {kind: mask == 0 for kind, mask in masks.items()}
-        with sharing_heads(rest, sharing) if sharing else nullcontext():
-            result = rest(
-                inputs_embeds=whole.hidden_states[2][:, chosen], position_ids=chosen[None],
-                attention_mask=masks if kinds else masks["full_attention"], use_cache=False)
-        lm.model.set_attn_implementation("sdpa")
-    return result.logits[0, -1], chosen
 
 
 @two_families
@@ -66,10 +31,10 @@ def test_heads_of_later_layers_share_besides(lm):
     with torch.inference_mode(), selecting(lm.model, plan) as selection:
         for part in (PROMPT, [50]):
             found = lm.model(torch.tensor([part]), past_key_values=cache).logits[0, -1]
-    want, chosen = in_two(lm, ids, 0.9, {1: pairs})
+    want, chosen, _ = in_two(lm, ids, 0.9, {1: pairs})
     assert selection.chosen[-1].tolist() == chosen.tolist()
     torch.testing.assert_close(found, want, rtol=1e-3, atol=1e-3)
-    alone, _ = in_two(lm, ids, 0.9)
+    alone, _, _ = in_two(lm, ids, 0.9)
     assert (found - alone).abs().max() > 0.01
 
 
@@ -85,7 +50,7 @@ def test_later_layers_see_the_chosen_tokens_only(lm, p):
                 steps.append(lm.model(torch.tensor([[token]]), past_key_values=cache).logits[0, -1])
         torch.testing.assert_close(steps[0], lm.model(torch.tensor([PROMPT])).logits[0, -1],
                                    rtol=1e-3, atol=1e-3)
-    want, chosen = in_two(lm, ids, p)
+    want, chosen, _ = in_two(lm, ids, p)
     assert selection.chosen[-1].tolist() == chosen.tolist() and len(chosen) < len(ids)
     torch.testing.assert_close(steps[-1], want, rtol=1e-3, atol=1e-3)
 
@@ -95,7 +60,7 @@ def test_selection_at_prefill(lm):
     config = Select(filter_layer=1, p=0.7, at_prefill=True)
     with torch.inference_mode(), selecting(lm.model, config) as selection:
         found = lm.model(torch.tensor([PROMPT]), past_key_values=DynamicCache()).logits[0, -1]
-    want, chosen = in_two(lm, PROMPT, 0.7)
+    want, chosen, _ = in_two(lm, PROMPT, 0.7)
     assert selection.config == config
     assert selection.chosen[0].tolist() == chosen.tolist()
     torch.testing.assert_close(found, want, rtol=1e-3, atol=1e-3)
@@ -109,8 +74,8 @@ def test_a_share_of_its_own_at_prefill(lm):
         cache = DynamicCache()
         first = lm.model(torch.tensor([PROMPT]), past_key_values=cache).logits[0, -1]
         lm.model(torch.tensor([[50]]), past_key_values=cache)
-    want, many = in_two(lm, PROMPT, 0.9)
-    _, few = in_two(lm, [*PROMPT, 50], 0.4)
+    want, many, _ = in_two(lm, PROMPT, 0.9)
+    _, few, _ = in_two(lm, [*PROMPT, 50], 0.4)
     assert [one.tolist() for one in selection.chosen] == [many.tolist(), few.tolist()]
     torch.testing.assert_close(first, want, rtol=1e-3, atol=1e-3)
     with pytest.raises(UserError, match="at_prefill: expected true or false or less than 1"):

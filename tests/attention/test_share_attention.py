@@ -8,7 +8,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from transformers import AttentionInterface
 
 from rmutils.attention import sharing_plans
 from rmutils.attention.share_attention import Shared, Workspace, share_attention, sharing_heads
@@ -33,7 +32,7 @@ from rmutils.corpora.world.samples import DRAWS, TooShort
 from rmutils.evaluation.helmet.suite import DATASETS
 from rmutils.models import load_model
 from rmutils.models.engine.generation import generate
-from rmutils.models.engine.implementations import register, using
+from tests.attention.by_hand import expects, heads_by_hand
 from tests.conftest import two_families
 
 PROMPT = torch.arange(7, 47)[None]
@@ -48,22 +47,8 @@ def logits(lm, ids=PROMPT, **kwargs):
 
 def overwritten(lm, sharing, ids=PROMPT):
     """Logits with all weights computed, those of sharing heads then replaced."""
-    def attention(module, query, key, value, mask, *, scaling, **kwargs):
-        seen = torch.ones(query.shape[2], key.shape[2]).tril().bool() if mask is None else \
-            mask[0, 0]
-        weights = [(query[0, h] @ key[0, h // 2].T * scaling).masked_fill(~seen, -torch.inf)
-                   .softmax(-1) for h in range(4)]
-        for essential, others in sharing.get(module.layer_idx, {}).items():
-            for other in others:
-                weights[other] = weights[essential]
-        return torch.stack([w @ value[0, h // 2] for h, w in enumerate(weights)], dim=1)[None], None
-
-    register("overwritten", attention)
-    try:
-        with using(lm.model, "overwritten"):
-            return logits(lm, ids)
-    finally:
-        AttentionInterface._global_mapping.pop("overwritten")
+    with heads_by_hand(lm, sharing=sharing):
+        return logits(lm, ids)
 
 
 @two_families
@@ -99,11 +84,8 @@ def test_weights_of_few_bits_are_computed_in_float32():
 def test_cached_decoding_is_the_full_pass(lm):
     prompts = [PROMPT[0].tolist(), PROMPT[0, :25].tolist()]
     with sharing_heads(lm.model, SHARING):
-        for prompt, said in zip(prompts, generate(lm, prompts, max_new_tokens=5), strict=True):
-            ids = list(prompt)
-            for token in said:
-                assert int(logits(lm, torch.tensor([ids]))[0, -1].argmax()) == token
-                ids.append(token)
+        said = generate(lm, prompts, max_new_tokens=5)
+        assert all(expects(lm, *one) for one in zip(prompts, said, strict=True))
 
 
 def test_equation_9_by_hand():

@@ -4,33 +4,20 @@ import re
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, Gemma2Config, StaticCache
+from transformers import StaticCache
 
 from rmutils import DetectConfig, UserError, detect, generate, register_attention, register_score
 from rmutils import watch as watched
 from rmutils.heads.detection import run_cases
 from rmutils.heads.score_kinds import SCORES, ScoreKind
-from rmutils.models import LanguageModel
-from tests.conftest import FAMILIES, WINDOWS, make_lm
+from tests.conftest import FAMILIES, make_lm
 
 PROMPTS = [[7 + 3 * i for i in range(40)], [11 + 5 * i for i in range(33)]]  # windows are of 24
 
 
-def model_of(family, tokenizer):
-    """A model of a family; Gemma 2 caps its scores, so that SDPA cannot do what it does."""
-    if family != "gemma2":
-        return make_lm(family, tokenizer)
-    torch.manual_seed(0)
-    model = AutoModelForCausalLM.from_config(Gemma2Config(
-        vocab_size=512, hidden_size=32, intermediate_size=64, num_hidden_layers=4,
-        num_attention_heads=4, num_key_value_heads=2, head_dim=8, max_position_embeddings=1024,
-        attn_logit_softcapping=2.0, initializer_range=0.5, **WINDOWS), attn_implementation="eager")
-    return LanguageModel(model.eval(), tokenizer, "capped", "gemma2", "capped")
-
-
 @pytest.fixture(params=[*FAMILIES, "gemma2"])
 def lm(request, tokenizer):
-    return model_of(request.param, tokenizer)
+    return make_lm(request.param, tokenizer)
 
 
 def batch():

@@ -12,7 +12,7 @@ from rmutils.corpora.world.lexicon import RELATIONS
 from rmutils.corpora.world.samples import TooShort
 from rmutils.corpora.world.writing import Chronicle
 from tests.corpora.reader import fact_of, facts_in, low, questions_in
-from tests.corpora.test_world_tasks import NOUNS, count, table
+from tests.corpora.test_world_tasks import chase, count, table
 
 LOOK_UPS = (texts.needles_among_rivals, texts.several_values, texts.free_answers, texts.choices)
 MAKERS = (*LOOK_UPS, texts.chains, texts.summaries, texts.codes, documents.document_questions,
@@ -44,18 +44,6 @@ def in_documents(context):
         assert facts and {fact.subject for fact in facts} == {low(subject)}
         told |= {(fact, int(number)) for fact in facts}
     return told
-
-
-def of_chain(name, values):
-    """The fact at the end of "founding year of the town where X lives"."""
-    relation, inner = next((r, m[1]) for r, p in NOUNS if (m := p.fullmatch(name)))
-    if inner.startswith("the ") and (known := of_chain_or_none(inner[4:], values)):
-        inner = known.value
-    return Fact(inner, relation, values[inner, relation])
-
-
-def of_chain_or_none(name, values):
-    return of_chain(name, values) if any(p.fullmatch(name) for _, p in NOUNS) else None
 
 
 @pytest.mark.parametrize("maker", MAKERS)
@@ -113,7 +101,7 @@ def test_hops_lead_to_the_answer(maker):
     for question, _ in drawn(maker):
         values = table([fact.__dict__.values() for fact, _ in question.told])
         name = re.search(r"\b(?:is|Name) the ([^.?]+)[.?]", question.after)[1]
-        assert question.golds == (of_chain(name, values).value,)
+        assert question.golds == (chase(name, values),)
         assert question.golds[0] in question.answer
         assert len(question.support) in (2, 3)
         facts = [fact_of(line) for line in question.support]

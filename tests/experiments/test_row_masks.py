@@ -2,13 +2,12 @@
 
 import pytest
 import torch
-from transformers import Qwen2Config
 
 from rmutils.book.experiments import masked_needles
 from rmutils.book.experiments.masked_needles import answer_masked, mask_rows, masks_of
 from rmutils.heads import mask_heads
 from rmutils.models.engine.caches import Trunk, bytes_per_token
-from tests.conftest import CONFIGS, make_lm
+from tests.conftest import make_lm
 
 SETS = [[], [(0, 0), (3, 2)], [(1, 1)], [(2, 0), (2, 1), (2, 2), (2, 3), (0, 3)], [(1, 1)],
         [(layer, head) for layer in range(4) for head in range(3)]]
@@ -18,9 +17,8 @@ NEW = 8
 
 
 @pytest.fixture(params=["llama", "olmo3", "qwen2"])
-def lm(request, tokenizer, monkeypatch):
+def lm(request, tokenizer):
     """One has windows, one has biases; all have grouped queries."""
-    monkeypatch.setitem(CONFIGS, "qwen2", Qwen2Config)
     return make_lm(request.param, tokenizer)
 
 

@@ -6,9 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 
-from rmutils import wrap
 from rmutils.attention.decoding import Answer, capturing, decode
 from rmutils.core.errors import UserError
 from rmutils.core.paths import CORPORA, HAYSTACK, NEEDLES
@@ -20,6 +18,7 @@ from rmutils.heads.detection import inputs_of
 from rmutils.heads.score_kinds import kind_of, register_score
 from rmutils.models.engine import caches as prefixes
 from rmutils.models.engine.caches import Trunk, common_prefix
+from tests.conftest import make_lm
 
 GRID = DetectConfig(lengths=(240, 480), depths=(0.0, 0.6, 1.0), needles=3, max_new_tokens=6)
 
@@ -200,33 +199,24 @@ def test_published_definition_makes_copies(llama, every_case_counts):
     assert "score" not in inputs_of("weights", GRID, "book")
 
 
-def built(kind, tokenizer, **more):
-    """A random model of another family of transformers."""
-    return wrap(AutoModelForCausalLM.from_config(CONFIG_MAPPING[kind](
-        vocab_size=len(tokenizer), hidden_size=32, intermediate_size=64, num_attention_heads=4,
-        num_key_value_heads=2, max_position_embeddings=512, eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id, bos_token_id=None,
-        **{"num_hidden_layers": 2, **more})), tokenizer)
-
-
 SHORT = DetectConfig(lengths=(256,), depths=(0.5,), needles=1, max_new_tokens=2)
 
 
 @pytest.mark.parametrize("kind", ["nemotron", "stablelm"])
 def test_layers_that_hand_no_recorder_on_are_told(kind, tokenizer):
     with pytest.raises(UserError, match="cannot be watched"):
-        detect(built(kind, tokenizer), SHORT)
+        detect(make_lm(kind, tokenizer), SHORT)
 
 
 def test_an_attention_that_wants_contiguous_outputs(tokenizer):
     """AFMoE looks at what attention returns by `view`."""
-    assert detect(built("afmoe", tokenizer, head_dim=8), SHORT).shape == (2, 4)
+    assert detect(make_lm("afmoe", tokenizer), SHORT).shape == (4, 4)
 
 
 @pytest.mark.parametrize("score", ["dla", "patching"])
 def test_heads_of_two_sizes_are_told(score, tokenizer):
-    lm = built("gemma4_text", tokenizer, head_dim=8, global_head_dim=16,
-               vocab_size_per_layer_input=64, num_hidden_layers=6)
+    lm = make_lm("gemma4_text", tokenizer, global_head_dim=16, vocab_size_per_layer_input=64,
+                 num_hidden_layers=6)
     with pytest.raises(UserError, match="differ in size from layer to layer"):
         detect(lm, SHORT.changed({"score": score}))
 

@@ -5,7 +5,6 @@ import json
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 
 from rmutils import load_model
 from rmutils.core.errors import Refused, UserError
@@ -194,15 +193,11 @@ def test_the_same_numbers_for_all_lengths_are_no_bound(saved):
 
 def test_gemma_4_turns_a_share_of_wider_heads(tokenizer, tmp_path):
     """The rule proportional: by transformers' own function, and by hand."""
-    AutoModelForCausalLM.from_config(CONFIG_MAPPING["gemma4_text"](
-        vocab_size=len(tokenizer), hidden_size=32, intermediate_size=64, num_hidden_layers=6,
-        num_attention_heads=4, num_key_value_heads=2, head_dim=8, global_head_dim=16,
-        max_position_embeddings=256, eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id, bos_token_id=None, vocab_size_per_layer_input=64,
-        rope_parameters={"sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
-                         "full_attention": {"rope_type": "proportional", "rope_theta": 1e6,
-                                            "partial_rotary_factor": 0.25}})).save_pretrained(
-        tmp_path)
+    make_lm("gemma4_text", tokenizer, num_hidden_layers=6, global_head_dim=16,
+            vocab_size_per_layer_input=64, rope_parameters={
+                "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+                "full_attention": {"rope_type": "proportional", "rope_theta": 1e6,
+                                   "partial_rotary_factor": 0.25}}).model.save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
     rope = load_model(tmp_path).model.base_model.rotary_emb
     torch.testing.assert_close(rope.full_attention_inv_freq,
@@ -221,12 +216,7 @@ def test_gemma_4_turns_a_share_of_wider_heads(tokenizer, tmp_path):
 
 @pytest.mark.parametrize("kind", ["nemotron", "afmoe", "gemma4_text"])
 def test_other_families_are_read_or_refused_in_one_sentence(kind, tokenizer, tmp_path):
-    config = CONFIG_MAPPING[kind](
-        vocab_size=len(tokenizer), hidden_size=32, intermediate_size=64, num_hidden_layers=2,
-        num_attention_heads=4, num_key_value_heads=2, head_dim=8, max_position_embeddings=256,
-        eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id,
-        bos_token_id=None)
-    AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path)
+    make_lm(kind, tokenizer).model.save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
     try:
         lm = load_model(tmp_path)
