@@ -1,7 +1,5 @@
 """The runs that the book's chapters show, fixed before any of them was looked at."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Collection, Iterable

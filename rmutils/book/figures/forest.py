@@ -21,11 +21,9 @@ DECIDED = SIGNS | {"above": (">", BLUE, "shown: above {}"), "below": ("<", RED, 
 PANELS = 4  # panels side by side; with more, names of rows are left without room
 
 
-def forest(
-    table: pd.DataFrame, xlabel: str, *, label: str = "label", value: str = "value",
-    group: str | None = None, panel: str | None = None, reference: float = 0,
-    sharex: bool = False, p: str | None = None,
-) -> Figure:
+def forest(table: pd.DataFrame, xlabel: str, *, label: str = "label", value: str = "value",
+           group: str | None = None, panel: str | None = None, reference: float = 0,
+           sharex: bool = False, p: str | None = None) -> Figure:
     """Draw comparisons as dots with 95 % intervals, grouped, coloured by their side of zero; where
     a column has corrected p, one of 0.05 or more leaves a row uncoloured."""
     signs = DECIDED if p else SIGNS

@@ -170,9 +170,7 @@ def _rendered(output: NotebookNode) -> NotebookNode:
     return NotebookNode(output, data=NotebookNode({"text/html": text}))
 
 
-def _beside(
-    cell: NotebookNode, usual: dict[str, NotebookNode] | None
-) -> list[NotebookNode]:
+def _beside(cell: NotebookNode, usual: dict[str, NotebookNode] | None) -> list[NotebookNode]:
     """A cell's outputs beside the chapter's; nothing where both are the same, or where the chapter
     has been worded anew, since that is no difference of the run."""
     image = {"image": cell.metadata.mystnb.image} if "image" in cell.metadata.get(

@@ -135,9 +135,8 @@ def begin(
     return where, step, heads, lm, (runs, cases)
 
 
-def begun(
-    experiment: Experiment[Any, Artifact], config: SnapshotConfig
-) -> tuple[Artifact, Path, int, list[Head]]:
+def begun(experiment: Experiment[Any, Artifact],
+          config: SnapshotConfig) -> tuple[Artifact, Path, int, list[Head]]:
     """Return the run that is the snapshot, its folder and step, and its retrieval heads."""
     before = experiment.obtain(config.changed({
         "arm": BEFORE, "retmask.seed": 0, "retmask.strategy": RETMASK}))

@@ -1,7 +1,5 @@
 """The sweep of three real models with questions enough for the claims of appendix B."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path

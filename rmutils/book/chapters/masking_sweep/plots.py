@@ -76,10 +76,8 @@ OF_MODELS = {HAYSTACK: ("needles", RED, "o", "-"), "tasks": ("tasks", ORANGE, "s
 """Measure -> label, colour, marker, line."""
 
 
-def sweeps_of_models(
-    curves: Mapping[str, Mapping[str, pd.DataFrame]], heads: Mapping[str, int],
-    spot: tuple[float, float],
-) -> Figure:
+def sweeps_of_models(curves: Mapping[str, Mapping[str, pd.DataFrame]], heads: Mapping[str, int],
+                     spot: tuple[float, float]) -> Figure:
     """A panel per model: each measure against the share of its heads that is masked."""
     figure = Figure(figsize=(WIDTH, 3.4), layout="constrained")
     panels = figure.subplots(1, len(curves), sharex=True, sharey=True, squeeze=False)[0]

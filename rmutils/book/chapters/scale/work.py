@@ -253,9 +253,8 @@ def context_parallel(shape: Shape, tokens: int, gpus: int) -> float:
                                head_size=shape.head_size, bytes_each=HALF))
 
 
-def step(
-    shape: Shape, machine: Machine, tokens: int, kept: float = 1, filtered: int = 0
-) -> pd.Series:
+def step(shape: Shape, machine: Machine, tokens: int, kept: float = 1,
+         filtered: int = 0) -> pd.Series:
     """Return the bounds of one step for a single text, of which the last layers see a part."""
     part, first = round(kept * tokens), shape.layers - filtered
     cached = first * 2 * shape.key_heads * shape.head_size * tokens
