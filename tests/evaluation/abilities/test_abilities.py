@@ -10,6 +10,8 @@ import pytest
 import torch
 
 from rmutils.core.errors import UserError
+from rmutils.core.paths import CORPORA
+from rmutils.corpora.niah import load_haystacks
 from rmutils.evaluation.abilities import evaluate_abilities, short_tasks
 from rmutils.evaluation.abilities.ability_tasks import TASKS, tasks_of
 from rmutils.evaluation.abilities.evaluate_abilities import (
@@ -143,6 +145,8 @@ def test_more_passages_than_there_is_text(llama):
         passages(llama, room + 1, 400)
     texts, turn = passages(llama, room, 400)
     assert {len(text) - turn for text in texts} == {400}
+    parts = load_haystacks(CORPORA[llama.corpus] / "haystack")
+    assert texts[0][turn:] + texts[len(parts)][turn:] == llama.encode(parts[0].text)[:800]
 
 
 def test_other_vocabularies_cannot_be_compared(tokenizer):
