@@ -132,8 +132,10 @@ class OneByOne(AttachedModel):
     view: Callable[[Sequence[int]], AbstractContextManager[PromptView]]
     batched = False
 
-    def viewing(self, prompt: Sequence[int]) -> AbstractContextManager[PromptView]:
-        return self.view(prompt)
+    @contextmanager
+    def viewing(self, prompt: Sequence[int]) -> Iterator[PromptView]:
+        with self.view(prompt) as view:
+            yield view
 
 
 VARIANTS: Registry[type[AttentionVariant]] = Registry(

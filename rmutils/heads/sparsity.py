@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from itertools import combinations
 
 import numpy as np
@@ -84,12 +85,21 @@ def bin_shares(mean: np.ndarray) -> list[np.ndarray]:
 def statistics() -> dict[str, Callable[[np.ndarray], np.ndarray]]:
     """Return all statistics of a model by name, each a function of a map of means, or of maps."""
     named: dict[str, Callable[[np.ndarray], np.ndarray]] = {
-        f"heads_at_least_{tau:g}": lambda mean, tau=tau: (_in_rows(mean) >= tau).sum(-1)
-        for tau in (0.05, 0.1)}  # the paper's thresholds (section 4.1)
+        # the paper's thresholds (section 4.1)
+        f"heads_at_least_{tau:g}": partial(_heads_at_least, tau) for tau in (0.05, 0.1)}
     named |= {"mean_score": lambda mean: _in_rows(mean).mean(-1), "share_zero": share_at_zero}
     for i, (low, high) in enumerate(BINS[1:], 1):
-        named[f"share_{low:g}_{high:g}"] = lambda mean, i=i: bin_shares(mean)[i]
+        named[f"share_{low:g}_{high:g}"] = partial(_bin_share, i)
     return named | {"gini": gini, "hoyer": hoyer, "effective_heads": effective_heads}
+
+
+def _heads_at_least(tau: float, mean: np.ndarray) -> np.ndarray:
+    found: np.ndarray = (_in_rows(mean) >= tau).sum(-1)
+    return found
+
+
+def _bin_share(i: int, mean: np.ndarray) -> np.ndarray:
+    return bin_shares(mean)[i]
 
 
 def summarize(scores: HeadScores, *, resamples: int = RESAMPLES, seed: int = 0) -> pd.DataFrame:
