@@ -18,7 +18,7 @@ from rmutils.stats import Contrast, contrast, holm
 
 ADDED = [f"added_{kind}" for kind in KINDS]
 UNIT = 1000
-"""Contributions are told in thousandths of a logit."""
+"""Contributions are computed in thousandths of a logit."""
 WINDOW = ["text", "window"]
 FIGURE = "fig-head-cards"
 
@@ -95,12 +95,13 @@ def compared() -> pd.DataFrame:
 
 
 def contributions_table() -> pd.DataFrame:
-    """Return both outcomes as readers see them."""
+    """Return both outcomes as readers see them, in logits."""
     return pd.DataFrame([{
         "model": row.model, "contribution": row.outcome,
-        "first mean": row.first, "second mean": row.second,
-        "difference": number(row.value, row.low, row.high), "p": f"{row.p_holm:.2g}",
-        "smallest effect": row.smallest_effect, "windows": row.windows}
+        "first mean": row.first / UNIT, "second mean": row.second / UNIT,
+        "difference": number(row.value / UNIT, row.low / UNIT, row.high / UNIT),
+        "p": f"{row.p_holm:.2g}", "smallest effect": row.smallest_effect / UNIT,
+        "windows": row.windows}
         for row in compared().itertuples()])
 
 
