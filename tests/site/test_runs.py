@@ -9,6 +9,7 @@ from html import unescape
 from pathlib import Path
 
 import nbformat
+import pandas as pd
 import pytest
 import yaml
 from bs4 import BeautifulSoup
@@ -17,8 +18,9 @@ from typer.testing import CliRunner
 
 from rmutils.__main__ import app
 from rmutils.book.chapters.interactive import embed
+from rmutils.book.figures import report
 from rmutils.book.site.dependencies import sources
-from rmutils.book.site.gallery import SHIPPED, Run, files, headings, page, shown, write
+from rmutils.book.site.gallery import SHIPPED, Run, compared, files, headings, page, shown, write
 from rmutils.book.site.parameters import defaults
 from rmutils.core import paths
 from tests.clock import until
@@ -152,6 +154,18 @@ def test_new_words_are_no_difference_of_a_run(book):
     page = book.pages()["first/mine"]
     assert "as it was before" not in str(page) and "has changed since" not in str(page)
     assert len(tagged(page, "rm-run")) == 1  # the figure alone
+
+
+def test_sections_without_a_result_are_left_out():
+    def chapter(word, rows):
+        outputs = [new_output("display_data", {"text/html": one.data}) for one in (
+            report.how_made({"time": word}),
+            report.table(pd.DataFrame({"n": [1] * rows}), f"Made {word}", folded=True))]
+        return new_notebook(cells=[new_markdown_cell("## Empty", id="a"),
+                                   new_code_cell("show()", id="b", outputs=outputs)])
+
+    assert compared(chapter("now", 0), chapter("then", 0)) == []
+    assert compared(chapter("now", 1), chapter("then", 0))[0].source == "## Empty"
 
 
 def test_what_is_no_whole_run_makes_no_page_and_no_build(book):

@@ -37,6 +37,8 @@ VIEW = 'class="rm-figure"'  # marks the data of a view (`rmutils.book.chapters.i
 _FENCE = re.compile(r"\s*(`{3,}|~{3,}|:{3,})")
 _HEADING = re.compile(r"(#{1,6})\s+(.*\S)")
 _SAYS = re.compile(r"\bsay\(")
+_NO_RESULT = re.compile(r'<details class="rm-made">|<div [^>]*><p class="rm-caption">[^<]*</p>'
+                        r'<details class="rm-fold"><summary>Show the table, 0 rows<')
 _MARKDOWN = MarkdownIt("js-default", {"html": False})
 
 
@@ -183,7 +185,10 @@ def _beside(cell: NotebookNode, usual: dict[str, NotebookNode] | None) -> list[N
         theirs = usual.get(cell.id)
         pair = shown(theirs) if theirs else []
         reworded = theirs and _is_prose(cell) and theirs.source != cell.source
-        if reworded or [_content(o) for o in own] == [_content(o) for o in pair]:
+        # Folds on how something was made, and tables without rows, say nothing alone.
+        if (reworded or [_content(o) for o in own] == [_content(o) for o in pair]
+                or all(_NO_RESULT.match(o.get("data", {}).get("text/html", ""))
+                       for o in (*own, *pair))):
             return []
         made = [_cell(cell, [new_output("display_data", {
                     "text/html": f'<p class="rm-side">{text}</p>'}), *outputs],
