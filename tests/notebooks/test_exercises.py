@@ -23,7 +23,6 @@ import yaml
 from rmutils.book.site.classroom import (
     KERNEL,
     RELEASE,
-    SETTINGS,
     SOURCE,
     make_variants,
     make_worksheets,
@@ -34,6 +33,7 @@ from rmutils.book.site.classroom import (
 )
 from rmutils.book.site.graded import graded
 from rmutils.book.site.parameters import check_parameters
+from rmutils.book.templates import template
 from rmutils.core import paths
 from rmutils.core.errors import UserError
 from tests.notebooks.test_parameters import write
@@ -253,7 +253,7 @@ def test_a_kernel_without_the_package_grades_nothing(tmp_path):
     settings = {"get_config": lambda: SimpleNamespace(Execute=SimpleNamespace()),
                 "__file__": str(tmp_path / "nbgrader_config.py")}
     with pytest.raises(SystemExit, match="has no rmutils, so nothing can be graded"):
-        exec(SETTINGS, settings)
+        exec(template("nbgrader_config.txt"), settings)
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,7 @@ import pytest
 from rmutils.book.chapters.general_abilities import general_change
 from rmutils.book.chapters.main_tables import task_effects
 from rmutils.book.chapters.masking_sweep import findings as masking_sweep
+from rmutils.book.chapters.masking_sweep import larger_sweeps
 from rmutils.book.chapters.masking_sweep.findings import (
     needles_lost_beyond_others,
     needles_lost_beyond_same_layers,
@@ -52,7 +53,7 @@ def detection(monkeypatch):
         asked.append((model, config.lengths, config.needle_set, compute))
         return found, SimpleNamespace(name="detect-1")
 
-    monkeypatch.setattr(masking_sweep, "detect_stored", detect_stored)
+    monkeypatch.setattr(larger_sweeps, "detect_stored", detect_stored)
     return asked
 
 

@@ -7,7 +7,7 @@ AXE = Axe()
 QUICK = {"resultTypes": ["violations"], "preload": False, "iframes": False}
 """Without preload: axe itself would ask for the style sheets once more."""
 COLOURS = ["color-contrast", "link-in-text-block"]
-STANDARDS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
+STANDARDS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]
 """Axe's other rules are hardly ever serious; together they take a quarter of its time."""
 ELSEWHERE = [*COLOURS, "css-orientation-lock", "scrollable-region-focusable"]
 """Not asked by axe: colours are looked at by `faint`, boxes that scroll by `OUT_OF_REACH`; how a

@@ -29,7 +29,7 @@ PAGE = """<!doctype html>
 --pst-color-background: #fff }}</style><link rel="stylesheet" href="figures/figures.css">
 {scripts}</head><body><main><h1>A</h1><figure><img src="a.svg" alt="A picture"><figcaption>Caption
 </figcaption></figure><div class="cell">{data}</div></main></body></html>"""
-CHAPTERS = {"01_preliminaries": 2, "02_masking_sweep": 3, "heads_at_work": 1, "teaching_models": 1}
+CHAPTERS = {"01_preliminaries": 2, "02_masking_sweep": 2, "heads_at_work": 1, "teaching_models": 1}
 """Views in each."""
 
 

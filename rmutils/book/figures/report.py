@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from difflib import SequenceMatcher
+from io import StringIO
 from itertools import pairwise
 from math import ceil, floor, isnan, log10
 
@@ -148,14 +149,15 @@ def _scrolling(shown: str, caption: str, frame: pd.DataFrame, folded: bool = Fal
 
 
 def tables(caption: str, *shown: Table) -> Table:
-    """Several tables behind one line that opens them all; their data, one below the other."""
+    """Several tables behind one line that opens them all, and their data with the table's number.
+    """
     label = html.escape(caption, quote=True)
-    every = Table(f'<div class="rm-scroll" tabindex="0" role="region" aria-label="{label}">'
+    rows = pd.concat([pd.read_csv(StringIO(one.csv), dtype=str).assign(table=number)
+                      for number, one in enumerate(shown, 1)], ignore_index=True)
+    return Table(f'<div class="rm-scroll" tabindex="0" role="region" aria-label="{label}">'
                   f'<p class="rm-caption">{html.escape(caption)}</p>'
                   f'<details class="rm-fold rm-tables"><summary>Show {len(shown)} tables</summary>'
-                  f"{''.join(str(one.data) for one in shown)}</details></div>", pd.DataFrame())
-    every.csv = "\n".join(one.csv for one in shown)
-    return every
+                  f"{''.join(str(one.data) for one in shown)}</details></div>", rows)
 
 
 def show_case(case: NiahCase) -> HTML:
