@@ -1,5 +1,7 @@
 """Redirected heads: conditions and what answers follow by hand, rows of a batch one at a time."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -200,3 +202,15 @@ def test_texts_that_the_plain_model_fails(table, monkeypatch):
     assert np.unique(failed("a")["pair"]).tolist() == [6]
     shown = results.recovered_table()
     assert shown.loc[0, "heads that copy"] == 100 and shown.loc[0, "difference"] == "too few"
+
+
+def test_two_ways_to_choose_heads_are_compared_on_the_same_pairs(table, monkeypatch):
+    """By attention all answers about pairs 4 to 7 follow; of those by copy score, 3 1/2 of 4 do."""
+    few = pd.concat([answers(TOP, i, [str(i)] * 8, score="attention") for i in (0, 1)])
+    parts = {"conditions": few[few["pair"] >= 4], "contradictions": table}
+    monkeypatch.setattr(results, "stored", lambda part: results.Stored(
+        {"a": judged(parts[part]) if part == "conditions" else parts[part]},
+        {"a": SimpleNamespace(name=part)}))
+    found = results.by_attention("a")
+    assert found.found.value == pytest.approx(100 * 0.5 / 4) and found.clusters == 4
+    assert found.p == 1

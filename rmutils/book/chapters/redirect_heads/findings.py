@@ -220,6 +220,30 @@ def moved(model: str) -> Measured:
     return Measured.contrast(moved_minus_pointed(model), [variants.artifacts[model]])
 
 
+@declare("redirect-more-heads", unit="percentage points", place=FIGURE, otherwise=(
+    "On {model}, pointing 6 % of the heads makes {value} percentage points {more|fewer} answers "
+    "follow {ci} than pointing 2 %: {verdict}."))
+def more_heads(model: str) -> Measured:
+    """Main heads minus very few; p is not corrected."""
+    return _less(model, CONTRADICTIONS, FEW_HEADS)
+
+
+@declare("redirect-by-attention", unit="percentage points", place=FIGURE, otherwise=(
+    "On {model}, pointing heads chosen by attention makes {value} percentage points {more|fewer} "
+    "answers follow {ci} than pointing heads that copy: {verdict}."))
+def by_attention(model: str) -> Measured:
+    """Heads that attend most minus those that copy most, on the same pairs; p is not corrected."""
+    return _less(model, CONDITIONS, CONTRADICTIONS, score="attention")
+
+
+def _less(model: str, part: str, base: str, **of: Any) -> Measured:
+    parts = stored(part), stored(base)
+    require([] if all(model in one.answers for one in parts) else [REDIRECT.command])
+    found = more(condition(parts[0].answers[model], TOP, **of),
+                 condition(parts[1].answers[model], TOP))
+    return Measured.contrast(found, [one.artifacts[model] for one in parts], p=found.p)
+
+
 def _follows(model: str, part: str) -> Measured:
     answers = stored(part).answers
     require([] if model in answers else [REDIRECT.command])
