@@ -1,4 +1,4 @@
-"""Benchmarks: rows are kept and told apart, and what is timed side by side computes the same."""
+"""Benchmarks: rows are kept and distinguished, and what is timed side by side computes the same."""
 
 import json
 import math

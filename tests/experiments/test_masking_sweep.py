@@ -4,16 +4,20 @@ import shlex
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from rmutils.book.chapters.masking_sweep import experiment as module
 from rmutils.book.chapters.masking_sweep.experiment import SEED, SweepConfig, sweep, sweep_stored
+from rmutils.book.chapters.masking_sweep.findings import answers_left
+from rmutils.book.chapters.masking_sweep.larger_sweeps import LARGER_SWEEPS, larger_sweep
 from rmutils.book.experiments import sweep_questions as about
 from rmutils.book.site.parameters import check_parameters, read_parameters
 from rmutils.core.errors import UserError
 from rmutils.core.paths import NOTEBOOKS
 from rmutils.corpora.niah import load_needles
 from rmutils.corpora.world.samples import Sample
+from rmutils.corpora.world.tasks import TASKS
 from rmutils.evaluation.answers import answer
 from rmutils.evaluation.teaching_card import NEEDLE_FILE
 from rmutils.heads import HeadScores, detect, mask_heads
@@ -158,3 +162,14 @@ def test_command_gives_the_same_configuration(tiny):
         settings = {k: v for k, v in (defaults | named).items() if k in SweepConfig.model_fields}
         assert set(settings) == {*SweepConfig.model_fields} - {"policies"}
         assert SweepConfig(**settings) == config
+
+
+def test_larger_sweeps_are_those_of_the_plan():
+    """By hand: 40 of Llama's 1,024 heads are 13.1 of 336, and tau is reached by 80."""
+    runs = LARGER_SWEEPS.collect()
+    assert not runs.missing and [*runs.left_out] == ["gemma3-270m"]  # no chat template
+    swept = larger_sweep("qwen2.5-coder-0.5b")
+    assert (swept.nearest(40), swept.nearest(60), swept.at_tau) == (13, 20, 80)
+    answers = pd.read_parquet(swept.artifact.path("answers.parquet"))
+    asked = answers[(answers["count"] == 13) & answers["task"].isin(TASKS)]
+    assert answers_left("qwen2.5-coder-0.5b", "tasks", 40).value == asked["correct"].mean()

@@ -98,7 +98,7 @@ COLOUR = re.compile(r"(?:fill|stroke): (#[0-9a-f]{6})")
 
 
 def contrast(a: str, b: str) -> float:
-    """Of two colours, as the Web Content Accessibility Guidelines define it."""
+    """Contrast of two colours, as the Web Content Accessibility Guidelines define it."""
     def luminance(colour):
         parts = [int(colour[i:i + 2], 16) / 255 for i in (1, 3, 5)]
         linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]

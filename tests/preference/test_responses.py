@@ -102,7 +102,7 @@ def test_token_by_token(lm, batch_tokens):
 
 
 def test_stored_likelihoods(llama, cache):
-    """Read again where model and token ids are the same, made anew where they are not."""
+    """Read again where model and token ids are the same, recomputed where they are not."""
     encoded = encode(llama, PAIRS, RECIPES["paper"])
     table, artifact = log_likelihoods_stored(llama, encoded, command="x")
     pd.testing.assert_frame_equal(table, log_likelihoods(llama, encoded))

@@ -18,7 +18,7 @@ from rmutils.stats import Contrast, contrast, holm
 
 ADDED = [f"added_{kind}" for kind in KINDS]
 UNIT = 1000
-"""Contributions are computed in thousandths of a logit."""
+"""Contributions are computed in units of 0.001 logits."""
 WINDOW = ["text", "window"]
 FIGURE = "fig-head-cards"
 
