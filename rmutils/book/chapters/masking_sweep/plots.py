@@ -91,7 +91,7 @@ def sweeps_of_models(curves: Mapping[str, Mapping[str, pd.DataFrame]], heads: Ma
                                      label=label, color=colour, marker=marker, ls=line, ms=4,
                                      lw=1.4, capsize=2)
         axes.set_title(f"{model} ({heads[model]} heads)", fontsize=10)
-    axes = panels[-1]
+    axes = panels[0]  # where the legend hides no bar
     axes.set_xscale("symlog", linthresh=1, linscale=0.6)
     ticks = [0, 1, 3, 10, 30]
     axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
