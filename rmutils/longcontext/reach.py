@@ -73,6 +73,13 @@ def readings(lm: LanguageModel, config: ReachConfig, length: int) -> Iterator[Re
 
 def read(lm: LanguageModel, reading: Reading) -> tuple[list[bool], Tensor]:
     """Say whether each fact is found; the loss of each token of the text but the first, in nats."""
+    values, loss = guess(lm, reading)
+    return [said == right for said, right in values], loss
+
+
+def guess(lm: LanguageModel,
+          reading: Reading) -> tuple[list[tuple[list[int], list[int]]], Tensor]:
+    """Return the tokens that a model would write for each value, and the value; and the loss."""
     window = getattr(lm.model.config, "sliding_window", None) or 1
     whole = len(reading.shared) // window * window  # so many can be read in blocks
     rest = reading.shared[whole:]
@@ -85,11 +92,11 @@ def read(lm: LanguageModel, reading: Reading) -> tuple[list[bool], Tensor]:
             logits = lm.model(text, past_key_values=cache).logits
         cache.batch_repeat_interleave(len(turns))
         said = lm.model(turns, past_key_values=cache).logits.argmax(-1)
-    found = []
-    for row, guess, (start, end) in zip(turns, said, reading.values, strict=True):
+    values = []
+    for row, wrote, (start, end) in zip(turns, said, reading.values, strict=True):
         start, end = start + len(rest), end + len(rest)
-        found.append(bool((guess[start - 1:end - 1] == row[start:end]).all()))
-    return found, cross_entropy(logits[0, :-1].float(), text[0, 1:], reduction="none")
+        values.append((wrote[start - 1:end - 1].tolist(), row[start:end].tolist()))
+    return values, cross_entropy(logits[0, :-1].float(), text[0, 1:], reduction="none")
 
 
 def reach(

@@ -4,16 +4,20 @@ import itertools
 
 import pandas as pd
 import pytest
+import torch
 
 from rmutils.book.chapters.contrast_without_training import (
     BASE,
     DECORE,
     RETMASK,
     compare_needles,
+    draw_next_words,
+    next_words,
     shares,
     verdict,
 )
 from rmutils.core.experiment import load_plan
+from rmutils.heads import mask_heads
 
 PLAN = load_plan("contrast_without_training")
 
@@ -51,3 +55,23 @@ def test_differences_are_means_over_cases_and_trainings():
     (lambda model, arm, *_: arm == RETMASK and model == "tiny-olmo3", "undecided")])
 def test_the_rule_of_the_plan(right, said):
     assert verdict(compare_needles(cases(right), [(RETMASK, DECORE)]), PLAN) == said
+
+
+def test_next_words_of_the_model_its_masked_copy_and_their_contrast(llama):
+    text, heads = "The river is wide", [(1, 0), (2, 3)]
+    ids = torch.tensor([llama.tokenizer(text).input_ids])
+    with torch.inference_mode():
+        whole = llama.model(ids).logits[0, -1].log_softmax(-1)
+        with mask_heads(llama, heads):
+            masked = llama.model(ids).logits[0, -1].log_softmax(-1)
+    unsure = -(whole.exp() * whole).sum()
+    contrasted = ((1 + unsure) * whole - unsure * masked).softmax(-1)
+    found = next_words(llama, heads, text, most=1, least=0)
+    likeliest = [one.argmax() for one in (whole, contrasted, masked)]
+    words = dict.fromkeys(llama.tokenizer.decode(i).strip() or "(space)" for i in likeliest)
+    assert [*found["word"]] == [*words]
+    assert found.iloc[0, 1:].tolist() == pytest.approx(
+        [float(of[likeliest[0]]) for of in (whole.exp(), masked.exp(), contrasted)], abs=1e-4)
+    assert next_words(llama, heads, text, least=1).empty
+    bars = draw_next_words({text: found}).axes[0].patches
+    assert len(bars) == 3 * len(found)

@@ -19,6 +19,7 @@ from rmutils.book.chapters.share_attention.layer_choice import (
     LayersConfig,
     LikenessConfig,
     RecallConfig,
+    chosen_near_needle,
     layers,
     likeness,
     recall,
@@ -229,3 +230,17 @@ def test_same_answers_by_hand():
                                        "response": ["x", "y", "x", "y", "x", "z"]}),
               "texts": pd.DataFrame({"variant": ["plain", "a", "b"], "nats": [1, 1, 1.0001]})}
     assert same_as(tables, "a") == (3, 3) and same_as(tables, "b") == (1, 3)
+
+
+def test_words_near_the_needle_are_chosen_as_recall_counts_them(lm):
+    config = RecallConfig(needles=NEEDLES, p=(0.5,))
+    case = build_cases(lm, NEEDLES)[0]
+    row = recall(lm, config)["recall"].query("layer == 1").iloc[0]
+    before, copied = chosen_near_needle(lm, config, 1, 0.5, around=3).values()
+    first, last = case.inserted_span
+    start = max(first - 3, 0)
+    assert len(before) == len(copied) == last + 3 - start
+    text = lm.tokenizer.decode(case.input_ids[first:last])
+    assert "".join(word for word, _ in before[first - start:last - start]) == text
+    first, last = (place - start for place in case.needle_span)
+    assert np.mean([chosen for _, chosen in before[first:last]]) == pytest.approx(row["prompt"])

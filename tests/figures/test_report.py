@@ -95,6 +95,13 @@ def test_side_by_side_shows_each_text_whole_and_marks_what_differs():
     assert page.data.endswith(f"<p>Alvin{gap} lives{gap} now.</p></div></div>")
 
 
+def test_chosen_words_are_marked_in_each_copy_of_the_text():
+    page = report.chosen_words({EVIL: [("a", True), (EVIL, False)], "later": [(EVIL, True)]}, EVIL)
+    read = Reader(page)
+    assert not {"script", "b"} & {*read.tags} and page.data.count("<div><strong>") == 2
+    assert read.text["p"] == f"{EVIL}a{EVIL}{EVIL}" and read.text["mark"] == f"a{EVIL}"
+
+
 @pytest.mark.parametrize("values, shown", [
     ((0.623456, 0.55, 0.70), "0.62 [0.55, 0.70]"),
     ((0.62346, 0.6230, 0.6239), "0.6235 [0.6230, 0.6239]"),

@@ -1,11 +1,14 @@
 """Does training against a masked model add anything that decoding against it does not?"""
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import torch
+from matplotlib.figure import Figure
 
 from rmutils.attention.decore import DeCoRe
 from rmutils.attention.variants import Plain, Variant
@@ -13,6 +16,7 @@ from rmutils.book.chapters.data_and_training import half_learned
 from rmutils.book.experiments.planned_runs import BEFORE, planned_runs
 from rmutils.book.experiments.run_costs import CostsConfig, costs
 from rmutils.book.experiments.under_variants import TextsConfig, VariantConfig, measure
+from rmutils.book.figures.style import BLUE, GREY, ORANGE, legend_above, new_axes
 from rmutils.book.findings import Measured, declare
 from rmutils.core.config import Config
 from rmutils.core.errors import require
@@ -23,9 +27,11 @@ from rmutils.heads.detection import DetectConfig, even_depths
 from rmutils.heads.masking import draw_layer_matched
 from rmutils.heads.scores import Head
 from rmutils.models import LanguageModel, load_model
+from rmutils.models.engine.contrast import Contrast
 from rmutils.pipeline.retmask import run_retmask
 from rmutils.stats import DIFFERENCE, LEVEL, SHARE, compare, contrast, holm, interval
 
+LARGE = "smollm2-135m"
 BASE, DECORE, RANDOM, RETMASK, BOTH = "base", "decore", "decore-random", "retmask", "both"
 SHORT = {BASE: "unchanged model", DECORE: "DeCoRe", RANDOM: "DeCoRe, other heads",
          RETMASK: "RetMask", BOTH: "RetMask and DeCoRe"}
@@ -72,6 +78,11 @@ def snapshot_facts(model: str) -> dict:
     return artifact.manifest["facts"] | {"off_floor": half_learned.off_floor(tasks, before)}
 
 
+def large_heads() -> list[Head]:
+    """Return the heads that the stored training of SmolLM2 masks."""
+    return run_retmask(LARGE, planned_runs(LARGE)[0], compute="never").heads
+
+
 def planned(plan: Plan) -> list[ContrastConfig]:
     """Return all runs of the plan."""
     p, runs = plan.content, []
@@ -85,8 +96,7 @@ def planned(plan: Plan) -> list[ContrastConfig]:
         timed = CostsConfig(**p["time"], variants={BASE: Plain(), DECORE: DeCoRe(heads=heads)})
         runs += _arms(model, heads, p["seeds"][model], p["draws"], needles, tasks, None, timed)
     large = p["large"]
-    run = run_retmask(large["model"], planned_runs(large["model"])[0], compute="never")
-    return runs + _arms(large["model"], run.heads, [0], large["draws"],
+    return runs + _arms(large["model"], large_heads(), [0], large["draws"],
                         DetectConfig(**large["needles"]), None, TextsConfig(**large["texts"]), None)
 
 
@@ -100,7 +110,7 @@ def _arms(model: str, heads: list[Head], seeds: list[int], draws: list[int], nee
             measured=VariantConfig(variant=variant, needles=needles, documents=None, texts=texts),
             evaluation=tasks.changed({"variant": variant}) if tasks else None)
 
-    shape = (30, 9) if model == "smollm2-135m" else (4, 16)
+    shape = (30, 9) if model == LARGE else (4, 16)
     decore = DeCoRe(heads=tuple(sorted(heads)))
     return [run(BASE, 0, Plain()), run(DECORE, 0, decore),
             *(run(RANDOM, draw, DeCoRe(heads=tuple(draw_layer_matched(
@@ -112,7 +122,7 @@ def _arms(model: str, heads: list[Head], seeds: list[int], draws: list[int], nee
 def _load(config: ContrastConfig) -> LanguageModel:
     """The model of a run, trained or not."""
     untrained = config.arm not in (RETMASK, BOTH)
-    if config.model == "smollm2-135m":
+    if config.model == LARGE:
         run = run_retmask(config.model, planned_runs(config.model)[0], compute="never")
         return load_model(config.model if untrained else run.training)
     where = half_learned.snapshot_folder(config.model, snapshot_facts(config.model)["step"])
@@ -243,8 +253,40 @@ def perplexity_changes(texts: pd.DataFrame) -> pd.DataFrame:
     return found.rename(columns={"strategy": "arm"})
 
 
+WRITERS = {"the model": BLUE, "without retrieval heads": GREY, "contrast": ORANGE}
+"""Who proposes a next word, and the colour of its bar."""
+
+
+@torch.inference_mode()
+def next_words(lm: LanguageModel, heads: Collection[Head], text: str, most: int = 3,
+               least: float = 0.02) -> pd.DataFrame:
+    """Return the likeliest next words of each of `WRITERS`, with the probability by all three."""
+    how = Contrast(heads)
+    with how.masking(lm.model):
+        logits = lm.model(torch.tensor([lm.tokenizer(text).input_ids] * 2)).logits[:, -1].float()
+    three = torch.cat([logits, how.combine(logits)]).softmax(-1)
+    likely = dict.fromkeys(three[[0, 2, 1]].topk(most).indices.flatten().tolist())
+    return pd.DataFrame([[lm.tokenizer.decode(word).strip() or "(space)",
+                          *three[:, word].tolist()] for word in likely
+                         if three[:, word].max() >= least], columns=["word", *WRITERS])
+
+
+def draw_next_words(proposed: Mapping[str, pd.DataFrame]) -> Figure:
+    """Draw a panel for each text: three bars for each word."""
+    figure, grid = new_axes(3.4, columns=len(proposed), flat=True, sharex=True)
+    for axes, (title, table) in zip(grid, proposed.items(), strict=True):
+        places = np.arange(len(table))
+        for number, (writer, colour) in enumerate(WRITERS.items()):
+            axes.barh(places + 0.27 * (number - 1), 100 * table[writer], height=0.25,
+                      color=colour, label=writer)
+        axes.set_yticks(places, table["word"])
+        axes.set(title=title, xlim=(0, 100), ylim=(len(table) - 0.5, -0.5))
+    figure.supxlabel("probability as the next word (%)", fontsize=10)
+    legend_above(figure, grid[0], len(WRITERS))
+    return figure
+
+
 NEEDLES, COSTS, TEXTS = "fig-contrast-differences", "contrast-costs", "contrast-plain"
-LARGE = "smollm2-135m"
 
 
 @cache

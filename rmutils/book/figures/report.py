@@ -178,8 +178,19 @@ def quote(text: str) -> HTML:
 def side_by_side(texts: Mapping[str, str], caption: str) -> HTML:
     """Texts that models wrote, by name, in columns that stand below each other on a phone."""
     first, *_ = texts.values()
-    columns = "".join(f"<div><strong>{html.escape(name)}</strong><p>{_compared(first, text)}</p>"
-                      "</div>" for name, text in texts.items())
+    return _columns({name: _compared(first, text) for name, text in texts.items()}, caption)
+
+
+def chosen_words(texts: Mapping[str, Iterable[tuple[str, bool]]], caption: str) -> HTML:
+    """Show a text as often as it is named, side by side, with the chosen words marked."""
+    return _columns({name: "".join(
+        f"<mark>{html.escape(word)}</mark>" if chosen else html.escape(word)
+        for word, chosen in words) for name, words in texts.items()}, caption)
+
+
+def _columns(texts: Mapping[str, str], caption: str) -> HTML:
+    columns = "".join(f"<div><strong>{html.escape(name)}</strong><p>{text}</p></div>"
+                      for name, text in texts.items())
     return HTML(f'<p class="rm-caption">{html.escape(caption)}</p>'
                 f'<div class="rm-sides">{columns}</div>')
 

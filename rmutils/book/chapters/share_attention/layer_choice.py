@@ -180,6 +180,21 @@ def _of_case(lm: LanguageModel, config: RecallConfig, case: NiahCase) -> Iterato
                    "prompt_kept": sizes[0], "answer_kept": float(np.mean(sizes[1:]))}
 
 
+def chosen_near_needle(lm: LanguageModel, config: RecallConfig, layer: int, p: float,
+                       around: int = 12) -> dict[str, list[tuple[str, bool]]]:
+    """Return the words around the first needle, and which a layer chooses at two of the steps."""
+    case = build_cases(lm, config.needles)[0]
+    scores, _ = _scores(lm, case)
+    first, last = case.inserted_span
+    found = {}
+    for when, step in {"before the answer": 0,
+                       "when the answer is copied": case.needle_span[0] - first}.items():
+        chosen = {*top_p(scores[step][layer], p).tolist()}
+        found[when] = [(lm.tokenizer.decode([case.input_ids[place]]), place in chosen)
+                       for place in range(max(first - around, 0), last + around)]
+    return found
+
+
 @torch.inference_mode()
 def _scores(lm: LanguageModel, case: NiahCase) -> tuple[list[list[Tensor]], list[Tensor]]:
     """Scores by pass and layer, and GemFilter's products by layer, when the prompt is read."""
