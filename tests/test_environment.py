@@ -187,9 +187,8 @@ def test_every_import_is_a_declared_requirement():
 
 
 def _imports(file: Path) -> set[str]:
-    nodes = ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+    nodes = [*ast.walk(ast.parse(file.read_text(encoding="utf-8")))]
     names = [alias.name for n in nodes if isinstance(n, ast.Import) for alias in n.names]
-    nodes = ast.walk(ast.parse(file.read_text(encoding="utf-8")))
     names += [n.module for n in nodes if isinstance(n, ast.ImportFrom) and n.level == 0]
     return {name.split(".")[0] for name in names}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,7 +12,7 @@ import pandas as pd
 
 from rmutils.core.errors import UserError
 from rmutils.stats.corrections import holm, smallest_effect, smallest_p
-from rmutils.stats.intervals import ANY, LEVEL, TIE, Array, Bounds, Interval, interval
+from rmutils.stats.intervals import ANY, FEW, KEPT, LEVEL, TIE, Array, Bounds, Interval, interval
 
 FLIPS = 9999  # most sign patterns of a test: with 13 clusters or fewer, all there are
 AT_ONCE = 1000  # patterns that are added up at once: it bounds the memory
@@ -119,7 +120,8 @@ def sign_flip_test(
     frame["value"] /= frame.groupby("stratum")["value"].transform("size")
     units = frame.groupby(["stratum", "cluster"])["value"].sum().to_numpy()
     exact = 2 ** len(units) <= flips
-    sums = np.concatenate([*_flipped(units, flips, exact, seed)])
+    patterns = (_kept if len(units) <= FEW else _turned)(len(units), flips, exact, seed)
+    sums = np.concatenate([units.sum() - 2 * turned @ units for turned in patterns])
     return chance_p(units.sum(), sums, exact=exact)
 
 
@@ -129,12 +131,16 @@ def chance_p(found: float, by_chance: npt.ArrayLike, *, exact: bool = False) -> 
     return float(large.mean() if exact else (1 + large.sum()) / (1 + len(large)))
 
 
-def _flipped(units: Array, flips: int, exact: bool, seed: int) -> Iterator[Array]:
-    """Sums of values under all patterns of signs, or drawn ones, a part after the other."""
-    patterns = np.arange(2 ** len(units)) if exact else np.arange(flips)
+def _turned(count: int, flips: int, exact: bool, seed: int) -> Iterator[Array]:
+    """All patterns of signs of so many clusters, or drawn ones, a part after the other."""
+    patterns = np.arange(2**count) if exact else np.arange(flips)
     generator = np.random.default_rng(seed)
     for start in range(0, len(patterns), AT_ONCE):
         part = patterns[start : start + AT_ONCE, None]
-        turned = (part >> np.arange(len(units)) & 1 if exact else
-                  generator.integers(0, 2, (len(part), len(units)), dtype=np.int8))
-        yield units.sum() - 2 * turned @ units
+        yield (part >> np.arange(count) & 1 if exact else
+               generator.integers(0, 2, (len(part), count), dtype=np.int8))
+
+
+@lru_cache(KEPT)
+def _kept(count: int, flips: int, exact: bool, seed: int) -> list[Array]:
+    return [*_turned(count, flips, exact, seed)]

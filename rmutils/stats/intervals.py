@@ -22,6 +22,7 @@ RESAMPLES = 2000
 LEVEL = 0.95
 TIE = 1e-12  # numbers that differ by no more than this share are equal but for rounding
 FEWEST_CLUSTERS, FEWEST_DRAWS = 8, 5
+FEW, KEPT = 200, 32  # of so few clusters, so many tables of random draws are kept: 3 MB each
 RULE_OF_THREE = 3  # an event never seen in n cases has, at 95 %, a rate of up to 3 / n
 
 Bounds = tuple[float, float]
@@ -194,16 +195,18 @@ def _deviations(values: Array, labels: Array, resamples: int, seed: int, level: 
     sums = np.zeros((count, math.prod(values.shape[1:])))
     np.add.at(sums, member, np.reshape(values, (len(values), -1)))
     sizes = np.bincount(member)
-    drawn = _drawn(count, resamples, seed)
+    drawn = (_kept if count <= FEW else _last)(count, resamples, seed)
     means = ((drawn @ sums) / (drawn @ sizes)[:, None]).reshape(resamples, *values.shape[1:])
     return np.asarray(expansion(count, level) * (means - values.mean(0)))
 
 
-@lru_cache(1)
 def _drawn(count: int, resamples: int, seed: int) -> Array:
-    """How often each of so many clusters is drawn. Only the last table is kept: means of the same
-    clusters follow each other, and thousands of clusters take hundreds of megabytes."""
+    """How often each of so many clusters is drawn."""
     drawn = np.random.default_rng(seed).multinomial(
         count, np.full(count, 1 / count), size=resamples).astype(float)
     drawn.flags.writeable = False
     return drawn
+
+
+_kept = lru_cache(KEPT)(_drawn)  # chapters ask for the same again and again
+_last = lru_cache(1)(_drawn)  # thousands of clusters take hundreds of megabytes
