@@ -1,6 +1,7 @@
 """Measured quantities: from hand-made results, against sums by hand."""
 
 from itertools import product
+from operator import attrgetter
 from types import SimpleNamespace
 
 import numpy as np
@@ -212,10 +213,11 @@ def runs(monkeypatch, cleared):
         for key, gain in gains.items()}
 
     def stored_runs(model, configs):
-        usual = {"instructions": 512, "synthesizer": None, "source": "world", "tau": None}
+        usual = {"instructions": 512, "synthesizer": None, "source": "world", "tau": None,
+                 "recipe.learning_rate": 1e-4}
         asked = [(config.strategy, config.seed, *(
-            word for name, value in usual.items() if getattr(config, name) != value
-            for word in (name, getattr(config, name)))) for config in configs]
+            word for name, value in usual.items() if attrgetter(name)(config) != value
+            for word in (name, attrgetter(name)(config)))) for config in configs]
         return ([stored[key] for key in asked if key in stored],
                 [f"rmutils retmask {key}" for key in asked if key not in stored])
 
@@ -392,6 +394,8 @@ def test_where_long_context_scores_come_from(monkeypatch, runs, cleared):
         scores_of("m", [f"retmask, {OWN}"])
     with pytest.raises(NotStored, match="2 of the 2 runs of retmask .*'tau', 0.1"):
         scores_of("m", [HIGHER_THRESHOLD])
+    with pytest.raises(NotStored, match="2 of the 2 runs of .*recipe.learning_rate', 0.005"):
+        scores_of("m", ["retmask, 50 times the rate"])
     table, names = scores_of("m", ("before",), THINKING)
     assert asked[-1] == ("m", (512, 1024), "never")
 

@@ -29,6 +29,7 @@ FEWER_PAIRS = "retmask, fewer pairs"
 OTHERS_PAIRS = "retmask, another model's pairs"
 OWN = "own instructions"
 HIGHER_THRESHOLD = "retmask, threshold 0.1"
+RATES = {"5 times the rate": 0.0005, "50 times the rate": 0.005}  # appendix A tries these ratios
 EVALUATIONS = {"world": EvaluateConfig(lengths=(256, 512, 1024, 2048), samples=20),
                "book": EvaluateConfig(lengths=(1024, 2048))}
 """Corpus of a model (`LanguageModel.corpus`) -> how it is evaluated: up to the window of a teaching
@@ -70,7 +71,8 @@ def _trained(model: str, strategy: str) -> list[tuple[int, str]]:
     name, _, varied = strategy.partition(", ")
     runs = trainings(model, name, **{
         "": {}, "fewer pairs": {"instructions": FEW}, "another model's pairs": AUTHORS.get(model),
-        OWN: {"source": "self", "instructions": 256}, "threshold 0.1": {"tau": 0.1}}[varied])
+        OWN: {"source": "self", "instructions": 256}, "threshold 0.1": {"tau": 0.1},
+        **{times: {"recipe.learning_rate": rate} for times, rate in RATES.items()}}[varied])
     return [(run.artifact.manifest["config"]["seed"], run.training) for run in runs]
 
 
@@ -232,6 +234,13 @@ def gain_by_lower_threshold(model: str) -> Effect:
     """Score after RetMask at 0.05, the threshold of the main tables, minus that at 0.1 (Table 7).
     """
     return _less(model, RETMASK, HIGHER_THRESHOLD)
+
+
+@declare("higher-rate", unit="points", place="main-tables", scale=1, otherwise=(
+    "Training at {times} changes the score of {model} by {value} points {ci}: {verdict}."))
+def gain_by_higher_rate(model: str, times: str) -> Effect:
+    """Score after RetMask at a higher learning rate minus that at the main tables' (appendix A)."""
+    return _less(model, f"{RETMASK}, {times}", RETMASK)
 
 
 @quantity("pairs with their reasoning {how}, minus whole pairs, change the score of {model} by "
