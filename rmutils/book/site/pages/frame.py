@@ -141,7 +141,7 @@ def furnish(app: Sphinx, doctree: nodes.document) -> None:
 
 
 def gather(outputs: nodes.Element) -> None:
-    """Put folded tables that follow each other, and the notes beside them, into one fold."""
+    """Put a folded table, or several that follow each other, and the notes beside into one fold."""
     rows: list[list[nodes.Node]] = [[]]
     for part in outputs.children:
         text = "".join(raw.astext() for raw in part.findall(nodes.raw))
@@ -153,7 +153,7 @@ def gather(outputs: nodes.Element) -> None:
         if row and not isinstance(row[0], NumberedTable) and BESIDE in row[0].astext():
             row = row[1:]  # the links of the figure before
         tables = [part for part in row if isinstance(part, NumberedTable)]
-        if not tables or len(row) < 3:  # one table and its links are no stack
+        if not tables:
             continue
         for part in tables:
             for raw in list(part.findall(nodes.raw)):
