@@ -45,8 +45,9 @@ def read_text(path: Path, largest: int = LARGEST, name: str = "") -> str:
     except UnicodeDecodeError as error:
         if error.object.startswith(b"\x1f\x8b"):
             raise UserError(f"{name} is compressed. Unpack it first: `gunzip`.") from error
-        raise UserError(f"{name} is not UTF-8 (byte {error.start}). Convert it: `iconv -f LATIN1 "
-                        f"-t UTF-8 {path.name}`.") from error
+        wide = error.object.startswith((b"\xff\xfe", b"\xfe\xff"))
+        raise UserError(f"{name} is not UTF-8 (byte {error.start}). Convert it: `iconv -f "
+                        f"{'UTF-16' if wide else 'LATIN1'} -t UTF-8 {path.name}`.") from error
 
 
 def numbered_lines(path: Path) -> list[tuple[int, str]]:

@@ -34,6 +34,27 @@ CASES, RUNS = "cases.parquet", "scores.safetensors"  # files of a detection
 STAGES = "detect", "scores"  # stages that hold scores of one kind, or of several that one run gave
 
 
+def check_parts(
+    model: str, runs: NDArray[np.float64], clusters: NDArray[Any] | None, cases: pd.DataFrame
+) -> None:
+    """Refuse runs, their clusters and cases that do not belong together."""
+    if runs.ndim != 3:
+        raise UserError(f"{model}: runs have the shape {runs.shape}. Expected (successful runs, "
+                        f"layers, heads).")
+    if clusters is not None and (clusters.shape != runs.shape[:1] or pd.isna(clusters).any()):
+        raise UserError(f"{model}: clusters have the shape {clusters.shape}. Expected one for each "
+                        f"of {len(runs)} successful runs, and none that is missing.")
+    if not len(cases):
+        return
+    kinds = {name: kind.kind for name, kind in cases.dtypes.items()}
+    if kinds.get("success") != "b" or kinds.get("needle", "i") not in "iu":
+        raise UserError(f"{model}: cases need the columns success (true or false) and needle (its "
+                        f"number).")
+    if (found := int(cases["success"].sum())) != len(runs):
+        raise UserError(f"{model}: {found} of {len(cases)} cases are successful, but there are "
+                        f"scores of {len(runs)} runs.")
+
+
 def write(
     path: Path, fields: Fields, intervals: NDArray[np.float64] | None, format: Format,
     key_heads: int | None,
@@ -165,7 +186,10 @@ def _read_gates(
     text: str, path: Path, shape: tuple[int, int] | None, query_heads: int | None
 ) -> NDArray[np.float64]:
     """Gates of key heads, which all their query heads get."""
-    gates = np.clip(np.loadtxt(io.StringIO(text), delimiter="\t", ndmin=2), 0, 1)
+    gates = np.loadtxt(io.StringIO(text), delimiter="\t", ndmin=2, comments=None)
+    if not np.isfinite(gates).all():
+        raise ValueError("a gate is not finite (NaN or infinity)")
+    gates = np.clip(gates, 0, 1)
     wanted = shape[1] if shape else query_heads
     if not wanted:
         raise UserError(f"{path} has gates of {gates.shape[1]} key heads, which are no query heads."
@@ -210,19 +234,29 @@ def _read_record(
     if record.get("version", VERSION) != VERSION:
         raise UserError(f"{path} is of version {record['version']}; this rmutils reads version "
                         f"{VERSION}. Read it with the rmutils that wrote it, or update rmutils.")
-    check_model(path, meta.get("model"), str(meta.get("weights", "")), weights)
+    if not all(isinstance(meta.get(name, ""), str) for name in ("model", "method", "weights")):
+        raise UserError(f"{path}: damaged head scores (model, method and weights are texts).")
+    check_model(path, meta.get("model"), meta.get("weights", ""), weights)
     about = {name: value for name, value in meta.items() if name not in (
         "model", "method", "num_trials_passed", "num_trials_total")}
     try:
         clusters = record.get("clusters")
         found = {"runs": _read_heads(record["scores"], path, shape, tuple(
             record.get("layers_without_heads") or ())),
-                 "model": str(meta.get("model") or path.stem),
+                 "model": meta.get("model") or path.stem,
                  "clusters": None if clusters is None else np.array(clusters),
                  "cases": pd.DataFrame(record.get("cases") or {}),
-                 "score": str(meta.get("method", "copy")), "about": about}
+                 "score": meta.get("method", "copy"), "about": about}
     except (ValueError, TypeError) as error:
         raise UserError(f"{path}: damaged head scores ({error}).") from error
+    ids = record.get("trial_ids")
+    for name, said, have in (
+            ("shape", record.get("shape"), [*found["runs"].shape[1:]]),
+            ("num_trials_passed", meta.get("num_trials_passed"), len(found["runs"])),
+            ("trial_ids", len(ids) if isinstance(ids, list) else ids, len(found["runs"]))):
+        if said not in (None, have):
+            raise UserError(f"{path}: damaged head scores ({name}: {said}, but the scores have "
+                            f"{have}).")
     if "format" not in record:  # by LOCOS, which has no name for the kind of score
         return found
     return _checked(found, path)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from rmutils.core.errors import UserError
 from rmutils.core.validation import Count, Heads, checked
-from rmutils.heads.score_files import Format, read, write
+from rmutils.heads.score_files import Format, check_parts, read, write
 from rmutils.stats import LEVEL, RESAMPLES, SHARE, Bounds, Interval, draws, interval, interval_of
 
 if TYPE_CHECKING:
@@ -86,16 +86,10 @@ class HeadScores:
             runs = np.asarray(self.runs, dtype=np.float64)
         except (TypeError, ValueError):
             raise UserError(f"{self.model}: runs are no numbers, (runs, layers, heads).") from None
-        if runs.ndim != 3:
-            raise UserError(f"{self.model}: runs have the shape {runs.shape}. Expected "
-                            f"(successful runs, layers, heads).")
         object.__setattr__(self, "runs", runs)
         if self.clusters is not None:
-            clusters = np.asarray(self.clusters)
-            if clusters.shape != runs.shape[:1]:
-                raise UserError(f"{self.model}: clusters have the shape {clusters.shape}. Expected "
-                                f"one for each of {len(runs)} successful runs.")
-            object.__setattr__(self, "clusters", clusters)
+            object.__setattr__(self, "clusters", np.asarray(self.clusters))
+        check_parts(self.model, runs, self.clusters, self.cases)
 
     def __repr__(self) -> str:
         of = f" of {len(self.cases)} cases" if len(self.cases) else ""
@@ -126,7 +120,7 @@ class HeadScores:
     def success_rate(self) -> Interval:
         """Share of the cases in which the needle was found, 0 to 1, with its 95 % interval over
         needles (NaN from a single needle). Needs `cases`."""
-        if not len(self.cases):
+        if "needle" not in self.cases:
             raise UserError(f"{self.model}: the cases of these scores are not known.")
         return interval(self.cases["success"], self.cases["needle"], bounds=SHARE)
 

@@ -4,6 +4,7 @@ import json
 import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from rmutils.core.errors import UserError
@@ -171,3 +172,41 @@ def test_a_detection_tells_weights_and_grid(tiny, tmp_path):
         assert again.about["grid"]["lengths"] == [200] and again.score == "copy"
         np.testing.assert_array_equal(again.runs, found.runs)
         assert again.cases["response"].tolist() == found.cases["response"].tolist()
+
+
+CASES = {"case": ["a", "b", "c"], "needle": [0, 1, 1], "success": [True, False, True]}
+
+
+@pytest.mark.parametrize("part, change", [
+    ("record", {"shape": [3, 4]}), ("record", {"trial_ids": ["a"]}),
+    ("record", {"layers_without_heads": [2]}),
+    ("meta", {"num_trials_passed": 3}), ("meta", {"model": ["a model"]}), ("meta", {"method": 1}),
+    ("clusters", [0, None]), ("cases", {"success": [1, 0, 1]}), ("cases", {"needle": [{}, 1, 2]}),
+    ("cases", {"success": ["True", "False", "True"]}), ("cases", {"success": [True] * 3})])
+def test_a_file_that_contradicts_itself_is_refused(tmp_path, part, change):
+    """Layers, runs or cases may have been lost or edited since it was written."""
+    scores = HeadScores(RUNS, "a model", np.array([0, 1]), pd.DataFrame(CASES))
+    record = json.loads(saved(scores, tmp_path / "a.json").read_text())
+    assert HeadScores.load(tmp_path / "a.json").where([True, False, False]).runs.shape[0] == 1
+    if part == "clusters":
+        record["clusters"] = change
+    else:
+        (record if part == "record" else record[part]).update(change)
+    (tmp_path / "a.json").write_text(json.dumps(record))
+    with pytest.raises(UserError):
+        HeadScores.load(tmp_path / "a.json")
+
+
+def test_a_file_without_its_last_layer_is_refused(scores, tmp_path):
+    record = json.loads(saved(scores, tmp_path / "a.json").read_text())
+    record["scores"] = {head: runs for head, runs in record["scores"].items() if head[0] == "0"}
+    (tmp_path / "a.json").write_text(json.dumps(record))
+    with pytest.raises(UserError, match=r"shape: \[2, 4\], but the scores have \[1, 4\]"):
+        HeadScores.load(tmp_path / "a.json")
+
+
+@pytest.mark.parametrize("gates", ["inf\t0.5", "# 1\t1\n0.5\t0.5", "0.5\t0.5#"])
+def test_nothing_in_a_file_of_gates_is_skipped_or_cut(tmp_path, gates):
+    (tmp_path / "g.tsv").write_text(gates)
+    with pytest.raises(UserError, match="not head scores"):
+        HeadScores.load(tmp_path / "g.tsv", query_heads=4)
