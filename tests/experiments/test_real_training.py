@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.stats import t, ttest_1samp
 
 from rmutils.book.chapters.training_effect import real_training
 from rmutils.book.chapters.training_effect.real_training import RealTraining
@@ -72,6 +73,27 @@ def test_differences_are_means_of_data_sets():
     assert both.value == 0 and both.p == 1
     with pytest.raises(UserError, match="other questions"):
         difference([(one, other[::-1])], "score", "sample")
+
+
+def test_a_question_that_three_tasks_put_is_drawn_once():
+    """The mean counts each task; the interval is Student's over questions."""
+    rng = np.random.default_rng(0)
+    gaps = rng.normal(5, 30, 60)
+    names = ("multiple choice", "letters", "written letters")
+    one = pd.concat([pd.DataFrame({"task": name, "sample": range(60), "score": gaps})
+                     for name in names])
+    zero = one.assign(score=0.0)
+    found = difference([(one, zero)], "score", "sample", "task")
+    half = t.ppf(0.975, 59) * gaps.std(ddof=1) / np.sqrt(60)
+    assert found.value == pytest.approx(gaps.mean()) and found.clusters == 60
+    assert (found.high - found.low) / 2 == pytest.approx(half, rel=0.06)
+    assert found.p == pytest.approx(ttest_1samp(gaps, 0).pvalue, abs=0.02)
+    other = pd.DataFrame({"task": "arithmetic", "sample": range(5), "score": 40.0})
+    with_another = pd.concat([other, one])
+    assert difference([(with_another, with_another.assign(score=0.0))], "score", "sample",
+                      "task").value == pytest.approx((40 + 3 * gaps.mean()) / 4)
+    assert difference([(one, zero), (one, zero)], "score", "sample", "task").value == pytest.approx(
+        gaps.mean())
 
 
 def test_states_are_compared_question_by_question():

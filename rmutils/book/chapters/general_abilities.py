@@ -29,7 +29,7 @@ from rmutils.core.errors import NotStored
 from rmutils.core.results import Artifact, Compute, find
 from rmutils.corpora.world.knowledge import ON_TOPIC
 from rmutils.evaluation.abilities import evaluate_abilities as drifts
-from rmutils.evaluation.abilities.ability_tasks import TASKS, tasks_of
+from rmutils.evaluation.abilities.ability_tasks import TASKS, each_question_once, tasks_of
 from rmutils.evaluation.abilities.evaluate_abilities import (
     General,
     GeneralConfig,
@@ -75,7 +75,7 @@ def changes(samples: pd.DataFrame, base: str) -> pd.DataFrame:
     per_task = pd.concat([compare(part, base, bounds=MORE_POINTS).assign(task=task)
                           for task, part in samples.groupby("task", sort=False)])
     per_task["p_holm"] = holm(per_task["p"])
-    overall = compare(samples.rename(columns={"task": "stratum"}), base,
+    overall = compare(each_question_once(samples).rename(columns={"task": "stratum"}), base,
                       bounds=MORE_POINTS).assign(task=ALL)
     found = pd.concat([overall, per_task], ignore_index=True)
     return found[["task", *found.columns.drop("task")]]
@@ -259,7 +259,8 @@ def changed(model: str) -> pd.DataFrame:
 @cache
 def leads(model: str) -> pd.DataFrame:
     """Compare RetMask with each other training, over the same tasks: RetMask minus the other."""
-    found = compare(_able(model, MAIN).rename(columns={"task": "stratum"}), RETMASK)
+    rows = each_question_once(_able(model, MAIN))
+    found = compare(rows.rename(columns={"task": "stratum"}), RETMASK)
     return found.assign(effect=-found["effect"], low=-found["high"], high=-found["low"])
 
 

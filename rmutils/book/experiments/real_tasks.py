@@ -11,7 +11,7 @@ from rmutils.book.experiments.masked_needles import TOP, WHOLE, count_at, spared
 from rmutils.book.experiments.real_models import detection, real_models
 from rmutils.core.errors import NotStored, UserError
 from rmutils.core.results import Artifact, Compute
-from rmutils.evaluation.abilities.ability_tasks import OWN
+from rmutils.evaluation.abilities.ability_tasks import OWN, each_question_once
 from rmutils.evaluation.abilities.evaluate_abilities import (
     General,
     GeneralConfig,
@@ -100,12 +100,13 @@ def difference(pairs: Sequence[tuple[pd.DataFrame, pd.DataFrame]], value: str, c
     """Compare tables of the same questions, the first of each pair minus the second."""
     keys = [cluster, *([stratum] if stratum else [])]
     parts = []
-    for one, other in pairs:
+    for number, (one, other) in enumerate(pairs):
         if not one[keys].reset_index(drop=True).equals(other[keys].reset_index(drop=True)):
             raise UserError("these are answers to other questions: they cannot be compared.")
         parts.append(one[keys].assign(
-            gap=one[value].to_numpy(float) - other[value].to_numpy(float)))
+            seed=number, gap=one[value].to_numpy(float) - other[value].to_numpy(float)))
     table = pd.concat(parts, ignore_index=True)
+    table = each_question_once(table, "gap", stratum) if stratum else table
     gaps, clusters = table["gap"].to_numpy(), table[cluster].to_numpy()
     strata = table[stratum].to_numpy() if stratum else None
     return contrast(gaps, clusters, strata, bounds=bounds)
@@ -134,7 +135,7 @@ class States:
         rows = []
         for name in ("mean", *self.answers[WHOLE][self.stratum].unique()):
             for state in STATES:
-                part = self._part(state, name)
+                part = each_question_once(self._part(state, name), task=self.stratum)
                 found = interval(part["score"], strata=part[self.stratum], bounds=POINTS)
                 rows.append({"of": name, "state": state, **found._asdict()})
         return pd.DataFrame(rows)

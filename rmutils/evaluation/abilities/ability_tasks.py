@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import pandas as pd
+
 from rmutils.core.errors import UserError, did_you_mean
 from rmutils.core.registry import Registry
 from rmutils.corpora.world import World
@@ -73,6 +75,21 @@ ability("written letters", "book", chance=25.0, max_new_tokens=24)(partial(readi
 OWN = {"world": ("short instructions", "multiple choice"),
        "book": ("arithmetic", "formats", "code", "multiple choice", "letters", "written letters")}
 """Corpus -> the tasks of this project, which are asked if none are named."""
+SAME_QUESTIONS = dict.fromkeys(("letters", "written letters"), "multiple choice")
+"""Tasks that put the questions of another one in another way."""
+
+
+def each_question_once(table: pd.DataFrame, value: str = "score",
+                       task: str = "task") -> pd.DataFrame:
+    """Add up tasks that put the same questions, which are then drawn together, not as if they were
+    independent. The mean over the tasks that are left is that over all of them."""
+    merged = table.assign(**{task: table[task].replace(SAME_QUESTIONS)})
+    share = merged[task].nunique() / table[task].nunique()
+    if share == 1:
+        return table
+    keys = [name for name in merged if name in (task, "sample", "strategy", "seed")]
+    found = merged.groupby(keys, sort=False, as_index=False)[value].sum(skipna=False)
+    return found.assign(**{value: share * found[value]})
 
 
 def tasks_of(corpus: str, names: Iterable[str] = ()) -> dict[str, Task]:

@@ -24,6 +24,7 @@ from rmutils.core.experiment import Run
 from rmutils.core.paths import CORPORA
 from rmutils.core.results import Artifact, Compute
 from rmutils.corpora.niah import load_needles
+from rmutils.evaluation.abilities.ability_tasks import each_question_once
 from rmutils.heads import DetectConfig
 from rmutils.heads.detection import detect_stored
 from rmutils.pipeline.retmask import RetMaskConfig, RetMaskRun
@@ -133,6 +134,7 @@ class RealTraining:
                     scores.cases["needle"].to_numpy()[found], bounds=SHARE)))
         for (outcome, arm, seed), table in self.outcomes.items():
             value, cluster, stratum = _COLUMNS[outcome]
+            table = each_question_once(table, task=stratum) if stratum else table
             found = 100.0 * table[value] if table[value].dtype == bool else table[value]
             rows.append((UNITS[outcome], arm, seed, *interval(
                 found, table[cluster], table[stratum] if stratum else None, bounds=POINTS)))
