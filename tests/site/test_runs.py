@@ -20,7 +20,17 @@ from rmutils.__main__ import app
 from rmutils.book.chapters.interactive import embed
 from rmutils.book.figures import report
 from rmutils.book.site.dependencies import sources
-from rmutils.book.site.gallery import SHIPPED, Run, compared, files, headings, page, shown, write
+from rmutils.book.site.gallery import (
+    SHIPPED,
+    Run,
+    compared,
+    files,
+    headings,
+    page,
+    picture_file,
+    shown,
+    write,
+)
 from rmutils.book.site.parameters import defaults
 from rmutils.core import paths
 from tests.clock import until
@@ -123,6 +133,26 @@ def test_outputs_stand_beside_those_of_the_chapter(book):
     assert prose[0].startswith("# mine: The first\n")
     assert prose[1:] == ["## Result", "### In numbers", "Grows with $n$."]
     assert "has changed since" not in text
+
+
+def test_gallery_shows_what_differs_first_beside_what_is_said_of_a_run(book):
+    gallery = book.root / "book" / "run_gallery.md"
+    gallery.write_text("# Gallery\n\nWhy?\n\n% run: first/mine\n\n## Others\n")
+    book.run("first/mine", executed(2, "<b>other</b>"))
+    book.run("first/too", executed(3))
+    book.pages()
+    text = (book.root / "copy" / "run_gallery.md").read_text(encoding="utf-8")
+    shown, _, others = text.partition("## Others")
+    page = BeautifulSoup(shown, "html.parser")
+    assert [cell.text for cell in page.select("td")] == [
+        "It is plain, a < b and 1 < 2.", "It is <b>other</b>, a < b and 1 < 2.", "", ""]
+    assert [cell.text for cell in page.select("th")] == [
+        "The chapter", 'This run: size = 2, word = "<b>other</b>"']
+    names = [image["src"] for image in page.select("img")]
+    assert names == [f"_images/{picture_file(PICTURE.format(f'size {n}'))}" for n in (1, 2)]
+    assert {image["alt"] for image in page.select("img")} == {"a line that grows with size"}
+    assert [link["href"] for link in page.select("a")] == ["gallery/first/mine.html"]
+    assert "first/too" in others and "first/mine" not in others and "% run" not in text
 
 
 def test_changed_parameters_are_marked_and_the_command_makes_the_run_again(book):

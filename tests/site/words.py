@@ -21,7 +21,7 @@ APART = ("api/", "_modules/", "gallery/", "genindex", "py-modindex", "search", "
 """The reference, and pages that nobody writes."""
 NO_PROSE = ("script, style, svg, pre, table, nav, form, iframe, math, mjx-container, .math, "
             ".cell_input, .toctree-wrapper, .headerlink, .rm-beside, .rm-made, .rm-walk, .rm-case, "
-            ".rm-thumbs, .rm-parameters, .sd-btn, button, label, .caption-number")
+            ".rm-thumbs, .rm-listing, .rm-parameters, .sd-btn, button, label, .caption-number")
 WAITING = ("details, figcaption, .rm-caption, .exercise, .solution, .rm-quiz, .footnote-list, "
            ".citation, div.citation-list, .dropdown, .toggle")
 WORD = re.compile(r"[^\W_]")

@@ -1,12 +1,15 @@
 """Runs of notebooks with other parameters, as pages beside the chapters."""
 
+import hashlib
 import html
 import json
+import os
 import re
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +30,9 @@ NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
 
 PAGE = "run_gallery"  # the page of the book that explains runs; the pages of runs stand under it
 
-NONE = "There is none yet: the book has been built with the chapters' own parameters only.\n"
+NONE = "There is none yet: what you run is listed here.\n"
+
+PLACE = "% run: {}/{}\n"  # where the page shows a run that ships, beside what is said of it
 
 SIDES = {"rm-default": "The chapter", "rm-run": "This run"}
 """Tags of the cells that stand beside each other, which are CSS classes too, and what they hold."""
@@ -222,8 +227,14 @@ def write(root: Path, book: Path) -> None:
         whole = book / FOLDER / "executed" / run.notebook / f"{run.name}.ipynb"
         whole.parent.mkdir(parents=True, exist_ok=True)
         nbformat.write(run.executed, whole)
-    with gallery.open("a", encoding="utf-8") as file:
-        file.write(f"\n{listing(runs) if runs else NONE}")
+    text, others = gallery.read_text(encoding="utf-8"), []
+    for run in runs:
+        place = PLACE.format(run.notebook, run.name)
+        if place in text and run.default:
+            text = text.replace(place, glimpse(run))
+        else:
+            others.append(run)
+    gallery.write_text(f"{text}\n{listing(others) if others else NONE}", encoding="utf-8")
     contents = book / "_toc.yml"
     toc = yaml.safe_load(contents.read_text(encoding="utf-8"))
     for entry in entries(toc) if runs else []:
@@ -239,6 +250,46 @@ def entries(node: Any) -> Iterator[dict]:
     for child in node.values() if isinstance(node, dict) else node:
         if isinstance(child, dict | list):
             yield from entries(child)
+
+
+def glimpse(run: Run) -> str:
+    """The first sentence and the first figure that differ, beside the chapter's, as MyST text."""
+    cells = compared(run.executed, run.default)
+    pairs = [pair for pair in pairwise(cells) if "rm-default" in pair[0].metadata.get("tags", [])]
+    rows = [next((row for pair in pairs if (row := find(*pair))), None)
+            for find in (_sentences, _pictures)]
+    changed = ", ".join(f"{name} = {_shown(value)}" for name, value in run.changed.items())
+    table = _table(f"{html.escape(heading(run))}: what differs first",
+                   ["The chapter", f"This run: {changed}"],
+                   ["".join(f"<td>{one}</td>" for one in row) for row in rows if row])
+    return (f'```{{raw}} html\n<div class="rm-glimpse">{table}</div>\n<p><a href="{run.page}.html">'
+            "All that differs, side by side</a></p>\n```\n")
+
+
+def _sentences(*sides: NotebookNode) -> list[str] | None:
+    """The first sentences that differ, without what is marked up in them."""
+    told = []
+    for side in sides:
+        text = "".join(one.get("data", {}).get("text/html", "") for one in side.outputs[1:])
+        parts = re.findall(r"<li>(.*?)</li>" if "<li>" in text else r"<p>(.*?)</p>", text, re.S)
+        told.append([re.split(r"(?<=[.?!])\s", re.sub(r"<(?!/?code\b)[^>]*>", "", part))[0]
+                     for part in parts])
+    return next(([*pair] for pair in zip(*told, strict=False) if pair[0] != pair[1]), None)
+
+
+def _pictures(*sides: NotebookNode) -> list[str] | None:
+    """The first figure of each side."""
+    alt = html.escape(sides[0].metadata.mystnb.get("image", {}).get("alt", ""))
+    found = [next((one.data["image/svg+xml"] for one in side.outputs
+                   if "image/svg+xml" in one.get("data", {})), None) for side in sides]
+    return None if None in found else [
+        f'<img src="_images/{picture_file(svg)}" alt="{alt}" loading="lazy">'
+        for svg in found]
+
+
+def picture_file(svg: str) -> str:
+    """The name under which the book keeps a figure."""
+    return hashlib.sha256(os.linesep.join(svg.splitlines()).encode()).hexdigest() + ".svg"
 
 
 def listing(runs: list[Run]) -> str:

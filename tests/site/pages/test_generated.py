@@ -18,14 +18,16 @@ from tests.site.pages.conftest import EVIL
 def test_lists_hold_all_and_lead_to_it(pages):
     page = BeautifulSoup((pages / "lists.html").read_text(encoding="utf-8"), "html.parser")
     text = page.select_one("div.body").text
-    assert text.index("So many.") < text.index("One chapter") < text.index("Fig. 1")
+    assert text.index("So many.") < text.index("All") < text.index("One chapter") < text.index(
+        "Fig. 1")
     items = [li.text.strip() for li in page.select("div.body li")]
-    assert items[:4] == ["Fig. 1: A line.", f"Tab. 1: {EVIL}", "Fig. 2: Two more lines.",
-                         "Fig. 3: Two more lines."]
+    assert items[:4] == ["Fig. 1: A line.", "Fig. 2: Two more lines.", "Fig. 3: Two more lines.",
+                         f"Tab. 1: {EVIL}"]
     rows = [[cell.text for cell in row.select("td")] for row in page.select("div.body tr")]
     assert ["name", "None", "str | None", "of *what*"] in rows
     assert ["tau", "0.1", "float", "heads at or above | this score count"] in rows
-    assert text.count("One chapter") == 2  # a heading, and the line of a fold
+    lines = [line.text for line in page.select("div.body summary")]
+    assert lines == ["1 table", "One chapter: tau, name"]
     chapter = BeautifulSoup((pages / "chapters/05_one.html").read_text("utf-8"), "html.parser")
     pictures = page.select("div.body li img")
     assert len(pictures) == 3 and all((pages / i["src"]).is_file() for i in pictures)

@@ -1,6 +1,6 @@
 """All methods of `rmutils.longcontext.extension` side by side, as a stored result."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,8 +18,8 @@ from rmutils.longcontext.extension import (
     instances,
     window_wanted,
 )
-from rmutils.longcontext.reach import reach
-from rmutils.models import identify, load_model
+from rmutils.longcontext.reach import ReachConfig, guess, reach, readings
+from rmutils.models import LanguageModel, identify, load_model
 from rmutils.models.teaching import RECIPES
 from rmutils.stats import ANY, DIFFERENCE, SHARE, Bounds, interval
 
@@ -73,6 +73,26 @@ def extension_stored(name: str = "tiny-olmo3", config: ExtensionConfig = Extensi
         config, inputs, lambda journal: extension(name, config, journal=journal), compute=compute,
         command=command_line("run", "14_olmo3_recipe", "-p", "compute_extension", "auto"),
         model=name)
+
+
+def answers_side_by_side(models: Mapping[str, LanguageModel], config: ReachConfig,
+                         length: int) -> pd.DataFrame:
+    """Ask several models about one text: a row for each fact, with what each model writes of it."""
+    lm = next(iter(models.values()))
+    reading = next(readings(lm, config, length))
+    wrote = {name: guess(one, reading)[0] for name, one in models.items()}
+    _, middle = lm.user_turn()
+
+    def text(tokens: Sequence[int]) -> str:
+        return lm.tokenizer.decode(tokens).strip()
+
+    return pd.DataFrame([{
+        "tokens back": round((1 - depth) * len(reading.shared)),
+        "the answer begins": text(turn[:start]).partition(middle.strip())[2],
+        **{name: f"{'✓' if said[i][0] == said[i][1] else '✗'} {text(said[i][0])}"
+           for name, said in wrote.items()}}
+        for i, (depth, turn, (start, _)) in enumerate(zip(
+            reading.depths, reading.turns, reading.values, strict=True))])
 
 
 def run_method(name: str, method: str, config: ExtensionConfig, packed: list[list[Document]],

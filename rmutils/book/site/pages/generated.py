@@ -24,6 +24,7 @@ from rmutils.book.site.classroom import self_checking_points
 from rmutils.book.site.pages import CHANGELOG, CITATION, FAULTS, MUTATION
 from rmutils.book.site.pages import coverage as covered
 from rmutils.book.site.pages.items import (
+    by_part,
     chapters,
     folded,
     items,
@@ -47,6 +48,7 @@ COUNTS = {"tried": "tried", "kept": "survived", "lost": "did harm"}
 """Counts of a record, and what a page calls them."""
 MOST_OPEN = 3  # so many pairs of the errata are open; a longer group is folded
 UNNOTICED = "None of the tests that were tried runs it.", "No test notices it yet."
+SENTENCE = re.compile(r"(?<=[.?!])\s+(?=[A-Z*`])")  # where the next one begins
 COUNTED = {"class": "rm-counts", "width": "100%"}  # options of tables of counts
 MADE = ("made", "commit", "machine")  # columns of `_made`
 TOUCHES = {
@@ -135,26 +137,40 @@ def _noticed_at_first(rows: list[dict[str, Any]]) -> Interval:
 
 
 def figures_and_tables(book: Path) -> str:
-    """Picture, number, link and caption of all figures, and of all tables, by chapter."""
-    parts = []
-    for name, notebook in chapters(book):
-        lines = [f"- {thumbnail(notebook, item)}{{numref}}`{item.label}`: {item.caption}"
-                 for item in items(notebook, name)]
-        if lines:
-            parts += [f"## {title(notebook)}", "", "::::{div} rm-thumbs", *lines, "", "::::", ""]
-    return "\n".join(parts)
+    """Picture, number, link and first sentence of all figures by chapter; tables are folded."""
+    lines = []
+    for part, found in by_part(book):
+        lines += [f"## {part}", ""]
+        for name, notebook in found:
+            own = items(notebook, name)
+            listed = {kind: [f"- {thumbnail(notebook, item)}{{numref}}`{item.label}`: "
+                             f"{SENTENCE.split(item.caption)[0]}" for item in own
+                             if item.kind == kind] for kind in ("figure", "table")}
+            count = len(listed["table"])
+            if own:
+                lines += [f"### {title(notebook)}", "", "::::{div} rm-thumbs",
+                          *listed["figure"], "", *(folded(listed["table"], count, f"{count} table"
+                                                   + "s" * (count > 1)) if count else ()),
+                          "::::", ""]
+    return "\n".join(lines)
 
 
 def parameters(book: Path) -> str:
     """A folded table of the parameters of each chapter: name, default, type, meaning."""
-    parts = []
-    for name, notebook in chapters(book):
-        rows = [[*map(_code, (p.name, repr(p.default), p.annotation)), literal(p.comment)]
-                for p in read_parameters(book / "chapters" / f"{name}.ipynb").values()]
-        if rows:
-            parts += folded(table(["name", "default", "type", "meaning"], rows,
-                                  "|:--|:--|:--|:--|"), len(rows), title(notebook).replace("`", ""))
-    return "\n".join(parts)
+    lines = []
+    for part, found in by_part(book):
+        lines += [f"## {part}", "", "::::{div} rm-listing"]
+        for name, notebook in found:
+            own = read_parameters(book / "chapters" / f"{name}.ipynb").values()
+            rows = [[*map(_code, (p.name, repr(p.default), p.annotation)), literal(p.comment)]
+                    for p in own]
+            names = ", ".join(p.name for p in own)
+            if rows:
+                lines += folded(table(["name", "default", "type", "meaning"], rows,
+                                      "|:--|:--|:--|:--|"), len(rows),
+                                f"{title(notebook).replace('`', '')}: {names}")
+        lines += ["::::", ""]
+    return "\n".join(lines)
 
 
 def _code(text: str) -> str:

@@ -1,8 +1,6 @@
 """The figures and tables of executed chapters, as they stand in the notebooks' files."""
 
-import hashlib
 import html
-import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +10,7 @@ import yaml
 from nbformat import NotebookNode
 
 from rmutils.book.figures.report import MOST_ROWS, fold
-from rmutils.book.site.gallery import entries
+from rmutils.book.site.gallery import entries, picture_file
 from rmutils.book.site.parameters import load_notebook
 
 TABLE = re.compile(r'<div class="rm-scroll".*?<p class="rm-caption">(.*?)</p>', re.DOTALL)
@@ -66,10 +64,10 @@ def thumbnail(notebook: NotebookNode, item: Item) -> str:
     picture = shown(cell)[item.output].data.get("image/svg+xml")
     if picture is None:
         return ""
-    name = hashlib.sha256(os.linesep.join(picture.splitlines()).encode()).hexdigest()
     image = cell.metadata.get("mystnb", {}).get("image", {})
     alt = html.escape(image.get("alt", item.caption), quote=True)
-    return f'<img class="rm-thumb" src="_images/{name}.svg" alt="{alt}" loading="lazy"> '
+    file = picture_file(picture)
+    return f'<img class="rm-thumb" src="_images/{file}" alt="{alt}" loading="lazy"> '
 
 
 def notes(notebook: NotebookNode, item: Item) -> list[tuple[int, int]]:
@@ -109,6 +107,16 @@ def chapters(book: Path) -> Iterator[tuple[str, NotebookNode]]:
     for file in (contents["root"], *(entry["file"] for entry in entries(contents))):
         if file.startswith("chapters/"):
             yield file.removeprefix("chapters/"), load_notebook(book / f"{file}.ipynb")
+
+
+def by_part(book: Path) -> Iterator[tuple[str, list[tuple[str, NotebookNode]]]]:
+    """Caption of each part of the table of contents that has chapters, and these."""
+    contents = yaml.safe_load((book / "_toc.yml").read_text(encoding="utf-8"))
+    known = dict(chapters(book))
+    for part in contents["parts"]:
+        names = [entry["file"].removeprefix("chapters/") for entry in entries(part)]
+        if found := [(name, known[name]) for name in names if name in known]:
+            yield part["caption"], found
 
 
 def title(notebook: NotebookNode) -> str:
