@@ -9,10 +9,11 @@ import numpy.typing as npt
 import pandas as pd
 
 from rmutils.book.chapters.main_tables.task_effects import scores_of
+from rmutils.book.experiments.planned_runs import planned_runs
 from rmutils.core.experiment import load_plan
 from rmutils.core.results import Artifact, stored
 from rmutils.heads.detection import load
-from rmutils.pipeline.retmask import RETMASK
+from rmutils.pipeline.retmask import RETMASK, RetMaskConfig, resolved
 
 Array = npt.NDArray[np.float64]
 
@@ -57,7 +58,7 @@ def planned_flattery() -> pd.DataFrame:
         for model in plan["models"]], ignore_index=True)
 
 
-MODEL, STRATEGY, PAIRS = "tiny-llama", "retmask", 512
+MODEL, STRATEGY = "tiny-llama", "retmask"
 OURS = "transformers"
 
 
@@ -84,7 +85,6 @@ def engines() -> pd.DataFrame:
 
 
 def _of_plan(found: Artifact) -> bool:
-    config = found.manifest["config"]
-    return (found.name.split("/")[1] == MODEL and not config["synthesizer"]
-            and (config["strategy"], config["instructions"], config["source"]) == (
-                STRATEGY, PAIRS, "world"))
+    planned = [resolved(MODEL, run) for run in planned_runs(MODEL) if run.strategy == STRATEGY]
+    return found.name.split("/")[1] == MODEL and RetMaskConfig.model_validate(
+        found.manifest["config"]) in planned
