@@ -86,5 +86,5 @@ def engines() -> pd.DataFrame:
 
 def _of_plan(found: Artifact) -> bool:
     planned = [resolved(MODEL, run) for run in planned_runs(MODEL) if run.strategy == STRATEGY]
-    return found.name.split("/")[1] == MODEL and RetMaskConfig.model_validate(
+    return found.name.split("/")[1] == MODEL and RetMaskConfig.from_identity(
         found.manifest["config"]) in planned
