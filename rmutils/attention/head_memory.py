@@ -159,9 +159,14 @@ def memory_by_heads(
     if own not in {*ALIKE, CAPTURE}:
         raise UserError(f"{lm.name} attends by {own!r}, which memory by heads would replace. Use a "
                         "model with its own attention.")
-    types = getattr(lm.model.config, "layer_types", None) or [""] * lm.shape[0]
+    config: Any = lm.model.config
+    window = SLIDING if getattr(config, "sliding_window", None) else ""  # as in Mistral: all layers
+    types = getattr(config, "layer_types", None) or [window] * lm.shape[0]
     whole = {layer: kept for layer, kept in key_heads_of(lm, heads).items()
              if types[layer] != SLIDING}
+    if not whole:
+        raise UserError(f"every layer of {lm.name} keeps a window of {config.sliding_window} tokens"
+                        " and no more, so no head has memory to spare.")
 
     def read(prompt: Sequence[int], before: Trunk | None = None) -> HeadCache:
         trunk: DynamicCache = Trunk(lm.model, prompt[:-1], before).cache

@@ -11,7 +11,6 @@ import shutil
 import stat
 import sys
 import time
-import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache, lru_cache
@@ -209,20 +208,34 @@ def read_table(path: Path, text: Sequence[str] = ()) -> pd.DataFrame:
         if kind == "parquet":
             return pd.read_parquet(path)
         if kind == "jsonl":
-            return pd.DataFrame([dict(parse_json(line)) for _, line in numbered_lines(path)])
-        with path.open(encoding="utf-8", newline="") as file:
-            columns = len(next(csv.reader(file), ()))
-        if columns > MOST_COLUMNS:
-            raise ValueError(f"its first line names {columns:,} columns")
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", pd.errors.ParserWarning)
-            return pd.read_csv(path, keep_default_na=False, dtype=dict.fromkeys(text, str),
-                               index_col=False)  # pandas would shift all columns
-    except pd.errors.ParserWarning as error:
-        raise UserError(f"{path} is not a {kind} file: its lines have more cells than its first "
-                        "one names.") from error
+            return pd.DataFrame([_record(line) for _, line in numbered_lines(path)])
+        _check_cells(path)
+        return pd.read_csv(path, keep_default_na=False, dtype=dict.fromkeys(text, str))
     except (ValueError, TypeError, LookupError, OSError, csv.Error) as error:
         raise UserError(f"{path} is not a {kind} file: {error}.") from error
+
+
+def _record(line: str) -> dict[str, object]:
+    record = parse_json(line)
+    if not isinstance(record, dict):
+        raise TypeError(f"{line[:40]!r} is no record")
+    return record
+
+
+def _check_cells(path: Path) -> None:
+    """Refuse what pandas would shift, fill or rename: lines of other lengths, names that return."""
+    csv.field_size_limit(LARGEST)
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        lines = csv.reader(file)
+        names = next(lines, [])
+        if len(names) > MOST_COLUMNS:
+            raise ValueError(f"its first line names {len(names):,} columns")
+        if len({*names}) < len(names):
+            raise ValueError("its first line names a column twice")
+        for line in lines:
+            if line and len(line) != len(names):
+                raise ValueError(f"its first line names {len(names)} columns, and line "
+                                 f"{lines.line_num} has {len(line)} cells")
 
 
 DANGEROUS = ("=", "+", "-", "@", "＝", "＋", "－", "＠", "\t", "\r", "\n")

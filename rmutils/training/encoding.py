@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
@@ -33,6 +34,9 @@ def check_pairs(pairs: pd.DataFrame) -> None:
         if bad:
             raise UserError(f"column {column} of the pairs has no text in {len(bad)} rows, the "
                             f"first ones {bad[:5]}. Leave those rows out.")
+    for column in FINISHED.values():
+        if column in pairs and not all(isinstance(cell, bool | np.bool_) for cell in pairs[column]):
+            raise UserError(f"column {column} of the pairs has other values than true and false.")
     equal = pairs.index[pairs["chosen"] == pairs["rejected"]]
     if len(equal):
         first = pairs["chosen"][equal[0]].strip().splitlines()[0]

@@ -11,7 +11,7 @@ from rmutils.attention.head_memory import SLIDING, key_heads_of
 from rmutils.attention.streaming import Streaming
 from rmutils.core.errors import UserError
 from tests.attention.by_hand import heads_by_hand
-from tests.conftest import two_families
+from tests.conftest import make_lm, two_families
 
 TEXT = tuple(range(7, 57))
 PROMPT = 40
@@ -88,6 +88,14 @@ def test_all_heads_or_a_wide_window_change_nothing(lm):
                 found = lm.model(torch.tensor([TEXT[PROMPT - 1 :]]),
                                  past_key_values=read(TEXT[:PROMPT])).logits[0]
             torch.testing.assert_close(found, plain, **CLOSE)
+
+
+def test_windows_in_all_layers_leave_nothing_to_spare(tokenizer):
+    """Mistral's configuration names a window, and no types of layers."""
+    lm = make_lm("mistral", tokenizer, sliding_window=20)
+    with pytest.raises(UserError, match="every layer .* keeps a window of 20 tokens"), (
+            memory_by_heads(lm, HEADS)):
+        pass
 
 
 def test_what_cannot_be_done_is_told(llama):

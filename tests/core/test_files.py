@@ -114,9 +114,19 @@ def test_a_hash_follows_its_file(tmp_path, monkeypatch):
             assert files.sha256(file) == files.sha256(file) == hashlib.sha256(data).hexdigest()
 
 
-def test_lines_of_more_cells_than_columns_are_refused(tmp_path):
-    """pandas takes the first cells for names of rows, and so shifts all others."""
-    for more in ("a,b,c,d\n", "," * 20_000):
-        (tmp_path / "a.csv").write_text(f"prompt,chosen,rejected\n{more}")
-        with pytest.raises(UserError, match="more cells than its first one names"):
-            read_table(tmp_path / "a.csv")
+@pytest.mark.parametrize("text", [
+    "prompt,chosen\na,b,c\n", "prompt,chosen\na,b\n" + "," * 20_000, "prompt,chosen\na\n",
+    "prompt,chosen,chosen\na,b,c\n", '[["prompt", "a"], ["prompt", "b"]]', '["ab", "cd"]'])
+def test_nothing_in_a_table_is_shifted_filled_or_renamed(tmp_path, text):
+    """pandas would take first cells for names of rows, fill a short line, and number a name that
+    returns; `dict` takes a list of pairs for a record."""
+    path = tmp_path / ("a.jsonl" if text.startswith("[") else "a.csv")
+    path.write_text(text)
+    with pytest.raises(UserError, match="cells|twice|no record"):
+        read_table(path)
+
+
+def test_a_long_cell_is_no_fault(tmp_path):
+    """Python's reader stops at 131,072 characters unless it is told otherwise."""
+    (tmp_path / "a.csv").write_bytes(b"\xef\xbb\xbfprompt,chosen\n" + b"a" * 200_000 + b",b\n")
+    assert len(read_table(tmp_path / "a.csv")["prompt"][0]) == 200_000

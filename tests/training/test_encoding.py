@@ -10,7 +10,7 @@ from trl import DPOTrainer, SFTTrainer
 
 from rmutils.core.errors import UserError
 from rmutils.training import train
-from rmutils.training.encoding import digest_of, encode
+from rmutils.training.encoding import check_pairs, digest_of, encode
 from tests.training.conftest import quick
 
 THINKING = (  # as Qwen3's: past thoughts are left out, and an empty one rules out others
@@ -141,6 +141,15 @@ def test_what_was_cut_has_no_end(llama, pairs):
         whole["chosen_ids"][0][:-1], whole["rejected_ids"][7][:-1])
     assert found == whole
     assert len({digest_of(p) for p in (pairs, cut, cut.assign(chosen_finished=True))}) == 3
+
+
+@pytest.mark.parametrize("finished", ["False", "no", None, float("nan"), 2])
+def test_an_end_is_true_or_false(pairs, finished):
+    """Each of these would count as true, and teach the model to break off."""
+    cut = pairs.assign(chosen_finished=[True] * 7 + [finished])
+    with pytest.raises(UserError, match="chosen_finished .* other values than true and false"):
+        check_pairs(cut)
+    check_pairs(pairs.assign(chosen_finished=[True] * 7 + [False]))
 
 
 def test_cuts(llama):
