@@ -30,10 +30,12 @@ os.environ |= {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
 
 gc.disable()  # until all is loaded
 
-LONGEST = ("test_browser", "test_build", "test_vllm", "test_study", "test_playground_model",
+LONGEST = ("test_browser", "test_vllm", "test_build", "test_playground_model", "test_playground",
+           "test_one_quantity", "test_pages", "test_study", "test_runs", "test_figures",
            "test_environment", "test_interface", "test_objectives", "test_processes",
            "test_running")
-"""Files that processes of pytest-xdist take first, so that none is left for one of them alone."""
+"""Files that processes of pytest-xdist take first, in this order, so that none is left for one of
+them alone. The first builds the book, and others need it: two that don't follow."""
 FAMILIES = ["llama", "qwen3", "olmo3", "gemma3_text"]
 WINDOWS = {"sliding_window": 24, "layer_types": ["sliding_attention"] * 3 + ["full_attention"]}
 OWN = {"olmo3": WINDOWS,
@@ -54,7 +56,8 @@ def pytest_configure(config):
 
 def pytest_collection_modifyitems(items):
     table.mark(items)
-    items.sort(key=lambda item: item.path.stem not in LONGEST)
+    places = {stem: place for place, stem in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.path.stem, len(LONGEST)))
 
 
 def pytest_collection_finish():

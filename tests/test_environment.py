@@ -117,10 +117,22 @@ def test_conda_environment_pins_the_same():
         line.removesuffix(" \\") for line in lock.splitlines() if line[0] not in "# ")}
 
 
-@pytest.fixture(scope="module")
-def core_alone(tmp_path_factory):
-    """Runs code with the core's requirements, and theirs, and nothing else that is installed."""
-    folder = tmp_path_factory.mktemp("core")
+WITHOUT_EXTRAS = """
+import sys
+from rmutils import DetectConfig, detect, load_model, mask_heads
+lm = load_model("tiny-llama")
+scores = detect(lm, DetectConfig(lengths=[128], depths=[0.5], needles=2))
+with mask_heads(lm, scores.select(tau=0.1)):
+    scores.plot(tau=0.1).savefig("map.png")
+print("drawn", flush=True)
+from rmutils.__main__ import main
+sys.argv = ["rmutils", "run", "01_preliminaries"]
+main()
+"""
+
+
+def test_the_core_works_without_the_extras_and_what_needs_one_names_it(tmp_path):
+    """With the core's requirements, and theirs, and nothing else that is installed."""
     left, found = [(r.name, "") for r in CORE], {}
     while left:
         name, extra = left.pop()
@@ -131,35 +143,22 @@ def core_alone(tmp_path_factory):
         except importlib.metadata.PackageNotFoundError:  # of another system, such as CUDA's
             continue
         for top in {file.parts[0] for file in files} - {"..", "__pycache__"}:
-            if not os.path.lexists(folder / top):
-                (folder / top).symlink_to(Path(sysconfig.get_path("purelib"), top))
+            if not os.path.lexists(tmp_path / top):
+                (tmp_path / top).symlink_to(Path(sysconfig.get_path("purelib"), top))
         wanted = map(Requirement, importlib.metadata.requires(name) or [])
         left += [(r.name, "") for r in wanted if not r.marker or r.marker.evaluate({"extra": ""})]
-    (folder / "rmutils").symlink_to(ROOT / "rmutils")
-    known = folder / "rmutils-1.dist-info" / "METADATA"  # as an installation writes it
+    (tmp_path / "rmutils").symlink_to(ROOT / "rmutils")
+    known = tmp_path / "rmutils-1.dist-info" / "METADATA"  # as an installation writes it
     known.parent.mkdir()
     known.write_text("Metadata-Version: 2.4\nName: rmutils\nVersion: 1\n" + "".join(
         f'Requires-Dist: {r}; extra == "{name}"\n' for name, extra in EXTRAS.items()
         for r in extra))
     assert not {"trl", "papermill", "seaborn"} & {*found}
-    return lambda *words: subprocess.run(
-        [sys.executable, "-S", "-P", *words], cwd=folder, text=True, capture_output=True,
-        env={**os.environ, "PYTHONPATH": str(folder)})
-
-
-def test_the_core_finds_masks_and_plots_without_the_extras(core_alone):
-    done = core_alone("-c", """
-from rmutils import DetectConfig, detect, load_model, mask_heads
-lm = load_model("tiny-llama")
-scores = detect(lm, DetectConfig(lengths=[128], depths=[0.5], needles=2))
-with mask_heads(lm, scores.select(tau=0.1)):
-    scores.plot(tau=0.1).savefig("map.png")""")
-    assert done.returncode == 0, done.stderr[-2000:]
-
-
-def test_what_an_extra_is_missing_for_names_it(core_alone):
-    told = core_alone("-m", "rmutils", "run", "01_preliminaries").stderr
-    assert 'pip install "rmutils[book]"' in told and "Traceback" not in told
+    done = subprocess.run(
+        [sys.executable, "-S", "-P", "-c", WITHOUT_EXTRAS], cwd=tmp_path, text=True,
+        capture_output=True, env={**os.environ, "PYTHONPATH": str(tmp_path)})
+    assert done.stdout == "drawn\n" and (tmp_path / "map.png").exists(), done.stderr[-2000:]
+    assert 'pip install "rmutils[book]"' in done.stderr and "Traceback" not in done.stderr
 
 
 def test_running_environment_is_the_locked_one():

@@ -3,7 +3,6 @@
 import json
 from pathlib import Path
 
-import gguf
 import numpy as np
 from gguf import GGUFValueType, GGUFWriter
 
@@ -115,7 +114,3 @@ def write_gguf(lm, path: Path, said: dict | None = None, tensors: dict | None = 
     file.write_tensors_to_file()
     file.close()
     return path
-
-
-def quantized(values: np.ndarray, kind: gguf.GGMLQuantizationType) -> np.ndarray:
-    return gguf.quants.dequantize(gguf.quants.quantize(values, kind), kind)

@@ -71,6 +71,7 @@ def test_a_kernel_that_never_answers_is_started_once_more(tmp_path, monkeypatch,
         assert "ran" in text_of(run_notebook(source, tmp_path / "out.ipynb", {}))
     else:
         monkeypatch.setattr(notebooks, "START_SECONDS", 1)
+        monkeypatch.setattr(ThisPython, "shutdown_wait_time", 0.1)  # until it is killed
         with pytest.raises(NotebookFailed, match="no kernel answers .*make doctor"):
             run_notebook(source, tmp_path / "out.ipynb", {})
 

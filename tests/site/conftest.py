@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from filelock import FileLock
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from rmutils.book.site.build import build
 from rmutils.book.site.steps import HTML
@@ -23,6 +23,8 @@ FLAGS = ["--disable-gpu", "--disable-quic", "--no-first-run", "--disable-backgro
          "--disable-component-update", "--disable-sync",
          "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"]
 """The last: nothing is reached but this machine."""
+WAIT = 1000 * PATIENCE  # milliseconds
+expect.set_options(timeout=WAIT)
 
 
 def once(folders: pytest.TempPathFactory, name: str, make: Callable[[Path], object]) -> Path:
@@ -71,22 +73,28 @@ def browser() -> Iterator[Browser]:
         (pytest.fail if "RMUTILS_NO_SKIP" in os.environ else pytest.skip)(message)
     root = ["--no-sandbox"] if os.geteuid() == 0 else []
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=executable, args=FLAGS + root)
+        browser = playwright.chromium.launch(executable_path=executable, args=FLAGS + root,
+                                              timeout=WAIT)
         yield browser
         browser.close()
+
+
+def fresh_page(browser: Browser, **settings) -> Page:
+    """A page of its own, which waits as long as a busy machine needs."""
+    context = browser.new_context(**settings)
+    context.set_default_timeout(WAIT)
+    return context.new_page()
 
 
 @contextmanager
 def visiting(browser: Browser, address: str, width: int) -> Iterator[tuple[Page, list[str]]]:
     """A page, and the growing list of what goes wrong on it: also each try to load from afar."""
-    context = browser.new_context(viewport={"width": width, "height": 900})
     problems: list[str] = []
 
     def complain(kind: str, text: str) -> None:
         problems.append(f"{kind}: {text}")
 
-    page = context.new_page()
-    page.set_default_timeout(1000 * PATIENCE)  # milliseconds
+    page = fresh_page(browser, viewport={"width": width, "height": 900})
     # Not by `route`, which turns the browser's cache off.
     page.on("request", lambda request: request.url.startswith((address, "data:", "blob:"))
             or complain("loads", request.url))
@@ -94,4 +102,4 @@ def visiting(browser: Browser, address: str, width: int) -> Iterator[tuple[Page,
     page.on("console", lambda m: complain("console", m.text) if m.type == "error" else None)
     page.on("response", lambda r: complain(str(r.status), r.url) if r.status >= 400 else None)
     yield page, problems
-    context.close()
+    page.context.close()

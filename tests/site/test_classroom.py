@@ -1,6 +1,6 @@
 """Exercises and quizzes on the pages, with the keyboard alone and without JavaScript."""
 
-from tests.site.conftest import visiting
+from tests.site.conftest import fresh_page, visiting
 
 CHAPTER = "chapters/01_preliminaries.html"
 RIGHT = "b"
@@ -30,7 +30,7 @@ def test_quiz_is_answered_with_the_keyboard(browser, address):
 
 
 def test_quiz_without_javascript_has_its_answers_in_a_fold_out(browser, address):
-    page = browser.new_context(java_script_enabled=False).new_page()
+    page = fresh_page(browser, java_script_enabled=False)
     page.goto(address + CHAPTER)
     quiz = page.locator(".rm-quiz")
     assert quiz.locator(":scope > ol > li").count() == 3

@@ -12,7 +12,7 @@ from playwright.sync_api import Route
 from rmutils.book.site import playground
 from rmutils.book.site.slides import FOLDER, PLACE
 from rmutils.core import paths
-from tests.site.conftest import visiting
+from tests.site.conftest import fresh_page, visiting
 
 DONE = "() => document.querySelector('#pg-status').textContent.includes('tokens a second')"
 READS = "() => document.querySelector('#pg-status').textContent.includes('model reads')"
@@ -387,9 +387,8 @@ def test_without_scripts_and_on_paper_it_says_what_it_would_be(browser, html, op
     opened.emulate_media(media="print")
     assert opened.get_by_text("On paper no model can run").is_visible()
     assert not opened.locator("#pg").is_visible()
-    context = browser.new_context(java_script_enabled=False)
-    page = context.new_page()
+    page = fresh_page(browser, java_script_enabled=False)
     page.goto(f"{html.as_uri()}/playground.html")
     assert page.locator("noscript p").is_visible()
     assert not page.locator("#pg").is_visible()
-    context.close()
+    page.context.close()

@@ -12,6 +12,7 @@ from rmutils.book.figures.report import what_we_found
 from rmutils.book.site.slides import FOLDER, PLACE, write_slides
 from rmutils.core import paths
 from rmutils.core.errors import UserError
+from tests.site.conftest import fresh_page
 
 LESSONS = sorted((paths.BOOK / FOLDER).glob("*.yml"))
 SVG = '<svg xmlns="http://www.w3.org/2000/svg" width="40" height="20"></svg>'
@@ -110,7 +111,7 @@ def test_what_is_missing_is_named(book, tmp_path, slide, told):
 
 def test_no_slide_is_larger_than_a_small_projector(made, browser):
     """With figures of the book's usual shape; a slide that is too long scrolls."""
-    page = browser.new_page(viewport={"width": 1280, "height": 720})
+    page = fresh_page(browser, viewport={"width": 1280, "height": 720})
     for file in made:
         page.goto(file.as_uri())
         for _ in range(page.locator("section").count()):
@@ -121,7 +122,7 @@ def test_no_slide_is_larger_than_a_small_projector(made, browser):
 
 
 def test_keys_turn_the_pages_and_print_shows_all(made, browser):
-    page = browser.new_page(viewport={"width": 1200, "height": 800})
+    page = fresh_page(browser, viewport={"width": 1200, "height": 800})
     problems: list[str] = []
     page.on("pageerror", lambda error: problems.append(str(error)))
     page.goto(made[0].as_uri())

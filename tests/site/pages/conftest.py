@@ -1,5 +1,6 @@
 """A book of one chapter and one page, as a build leaves it, and its pages."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -97,23 +98,31 @@ def book(notebook, tmp_path_factory) -> Path:
     return folder
 
 
-def build(book: Path, folder: Path) -> Path:
-    """Build the book's pages in a process of their own; any warning is an error.
+ADDRESS = "https://example.org/book"
+BUILDING = f"""
+import os, sys
+from sphinx.cmd.build import main
+settings, book, plain, addressed = sys.argv[1:]
+failed = main(["-qWc", settings, book, plain])
+os.environ[{VARIABLE!r}] = {ADDRESS!r}
+sys.exit(failed or main(["-qWc", settings, book, addressed]))
+"""
 
-    sphinx-sitemap forks, which must not happen beside the threads of other tests.
-    """
+
+def build(book: Path, folder: Path) -> None:
+    """Build the book's pages twice, the second time with an address, in a process of their own, as
+    sphinx-sitemap forks, which must not happen beside the threads of other tests; any warning is an
+    error."""
     settings = folder / "settings"
     settings.mkdir(parents=True)
     (settings / "conf.py").write_text("".join(f"{k} = {v!r}\n" for k, v in CONFIG.items()))
-    done = subprocess.run([sys.executable, "-m", "sphinx", "-qWc", settings, book, folder / "html"],
-                          capture_output=True, text=True)
+    environment = {name: value for name, value in os.environ.items() if name != VARIABLE}
+    done = subprocess.run([sys.executable, "-c", BUILDING, settings, book, folder / "html",
+                           folder / "addressed"], capture_output=True, text=True, env=environment)
     assert not done.returncode, done.stderr
-    return folder / "html"
 
 
 @pytest.fixture(scope="session")
 def pages(book, tmp_path_factory) -> Path:
-    """Folder of the pages, built without an address."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.delenv(VARIABLE, raising=False)
-        return once(tmp_path_factory, "pages", lambda folder: build(book, folder)) / "html"
+    """Folder of the pages, built without an address; beside it, `addressed` has those with one."""
+    return once(tmp_path_factory, "pages", lambda folder: build(book, folder)) / "html"

@@ -11,7 +11,6 @@ from docutils import nodes
 from docutils.utils import new_document
 
 from rmutils.book.figures import report
-from rmutils.book.site.pages.address import VARIABLE
 from rmutils.book.site.pages.frame import (
     BESIDE,
     OPEN_TABLES,
@@ -22,7 +21,7 @@ from rmutils.book.site.pages.frame import (
 )
 from rmutils.book.site.pages.walk import PICTURE, picture, walk
 from rmutils.core import paths
-from tests.site.pages.conftest import build
+from tests.site.pages.conftest import ADDRESS
 
 
 def page(*sections, name="chapters/one"):
@@ -143,18 +142,14 @@ def test_readme_shows_the_picture_of_the_book():
     assert "book/_static/walk.svg" in (paths.ROOT / "README.md").read_text(encoding="utf-8")
 
 
-ADDRESS = "https://example.org/book"
-
-
 def test_without_an_address_there_are_no_cards_and_no_map(pages):
     text = (pages / "index.html").read_text(encoding="utf-8")
     assert "og:" not in text and "canonical" not in text
     assert not (pages / "sitemap.xml").exists()
 
 
-def test_with_an_address_pages_have_cards_and_there_is_a_map(book, tmp_path, monkeypatch):
-    monkeypatch.setenv(VARIABLE, ADDRESS)
-    html = build(book, tmp_path)
+def test_with_an_address_pages_have_cards_and_there_is_a_map(pages):
+    html = pages.with_name("addressed")
     text = (html / "chapters" / "05_one.html").read_text(encoding="utf-8")
     assert f'property="og:url" content="{ADDRESS}/chapters/05_one.html"' in text
     assert 'property="og:site_name" content="A book"' in text

@@ -12,6 +12,7 @@ from rmutils.book.site.pages import CHANGELOG, CITATION
 from rmutils.book.site.pages.versions import LIST, has_later_changes, publish
 from rmutils.core import paths
 from rmutils.core.errors import UserError
+from tests.site.conftest import fresh_page
 
 PAGE = """<!DOCTYPE html><html data-content_root="{root}"><meta charset="utf-8">
 <script src="{root}_static/version_list.js"></script>
@@ -69,7 +70,7 @@ def test_versions_know_one_another(built, tmp_path):
 def test_a_list_leads_to_the_same_page_from_disk(built, tmp_path, browser):
     folder = tmp_path / "all books"
     publish(built("1.0.0", "index.html", "chapters/a.html"), folder, "1.0.0")
-    page = browser.new_page()
+    page = fresh_page(browser)
     page.goto((folder / "1.0.0/chapters/a.html").as_uri())
     assert not page.locator("select").count()  # alone
     publish(built("1.1.0", "index.html", "chapters/a.html", "chapters/b.html"), folder, "1.1.0")
@@ -83,4 +84,4 @@ def test_a_list_leads_to_the_same_page_from_disk(built, tmp_path, browser):
         versions.select_option("1.0.0")
         page.wait_for_url(f"**/1.0.0/{end}")
         expect(page.locator(".rm-version")).to_contain_text("Version 1.0.0")
-    page.close()
+    page.context.close()
