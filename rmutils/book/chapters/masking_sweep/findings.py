@@ -268,17 +268,18 @@ def needles_lost_top(model: str, count: int) -> Measured:
     return _compared(compare_controls(_by_copy()), model, count, p="p")
 
 
-@declare("needles-lost-everywhere", unit="points", place=REAL, otherwise=(
-    "Masked at every position, the 12 % of heads that copy most cost {model} {value} points "
+@declare("needles-lost-everywhere", unit="points", place=LAYERS, otherwise=(
+    "Masked at every position, the {count} heads that copy most cost {model} {value} points "
     "{more|fewer} needles {ci} than other heads of the same layers: {verdict}."))
-def needles_lost_everywhere(model: str) -> Measured:
-    """The same with heads masked at every position of the prompt; p is not corrected."""
+def needles_lost_everywhere(model: str, count: int | None = None) -> Measured:
+    """The same with heads masked at every position of the prompt, 12 % of them if no number is
+    given; p is not corrected."""
     plan = load_plan("real_models")
     answers = real_masking().answers
     rows = compare_controls(answers[answers["position"] == EVERY])
     rows = rows[rows["length"] == plan.content["masking"]["length"]["default"]]
-    counts = twelve_percent().set_index("model")["count"]
-    return _compared(rows, model, counts.get(model), p="p")
+    twelve = twelve_percent().set_index("model")["count"]
+    return _compared(rows, model, count or twelve.get(model), p="p")
 
 
 @declare("needles-found", unit="percent", place=REAL,
