@@ -17,6 +17,7 @@ from rmutils.book.chapters.data_and_training.pair_statistics import (
     edit_distance,
     matched_pairs_stored,
     names,
+    names_difference,
     share_above,
     summarize,
 )
@@ -163,3 +164,11 @@ def test_pairs_are_compared_on_the_same_instructions_in_percent_of_names():
     for others in ([], [elsewhere]):
         with pytest.raises(NotStored):
             findings.pairs_beyond(own, others, "gap_mean", "m", "others")
+
+
+def test_names_lost_by_hand():
+    pairs = pd.DataFrame({
+        "id": [7, 8], "prompt": ["Greet Ada Lovelace in 1843.", "say something kind"],
+        "chosen": ["Hello, Ada Lovelace!", "Well done."], "rejected": ["Hello!", "Well."]})
+    lost = names_difference(pairs)
+    assert lost[7] == pytest.approx(2 / 3) and np.isnan(lost[8])

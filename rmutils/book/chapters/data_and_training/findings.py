@@ -8,7 +8,11 @@ import pandas as pd
 
 from rmutils.book.chapters.data_and_training import half_learned as half
 from rmutils.book.chapters.data_and_training import half_learned_again as again
-from rmutils.book.chapters.data_and_training.pair_statistics import difference_on_same, summarize
+from rmutils.book.chapters.data_and_training.pair_statistics import (
+    difference_on_same,
+    names_difference,
+    summarize,
+)
 from rmutils.book.experiments.planned_runs import BEFORE, RETMASK, seeds_said, trainings
 from rmutils.book.findings import AGAINST, SHOWN, UNDECIDED, Measured, Verdict, declare, scaled
 from rmutils.book.verdicts import Effect, quantity
@@ -41,6 +45,21 @@ def pairs_beyond(measures: pd.DataFrame, others: Sequence[pd.DataFrame], measure
     if both is None:
         raise NotStored(f"No two instructions have a pair of both RetMask and {control}.")
     return Measured(scaled(both[2], SCALES.get(measure, 1)), [], words={"control": control})
+
+
+@declare("pairs-lose-names", unit="points", place=PAIRS, otherwise=(
+    "In {model}, RetMask's rejected answers lose {value} points {more|fewer} names {ci} than those "
+    "of {control}: {verdict}."))
+def pairs_lose_names(model: str, control: str = "non-retrieval-mask") -> Measured:
+    """Names that stored rejected answers lose: RetMask's minus a control's, on the same
+    instructions."""
+    runs = [trainings(model, strategy)[-1] for strategy in (RETMASK, control)]
+    own, other = (names_difference(run.pairs) for run in runs)
+    both = difference_on_same(own, [other])
+    if both is None:
+        raise NotStored(f"No two instructions have a pair of both RetMask and {control}.")
+    return Measured(scaled(both[2]), [run.artifact.name for run in runs],
+                    words={"model": model, "control": control})
 
 
 @cache

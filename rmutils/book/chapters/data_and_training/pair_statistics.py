@@ -39,8 +39,7 @@ def describe(lm: LanguageModel, pairs: pd.DataFrame) -> pd.DataFrame:
         "edit_distance": [edit_distance(a, b) / max(len(a), len(b))
                           for a, b in zip(*words.values(), strict=True)]}, index=pairs.index)
     for side in SIDES:
-        found[f"{side}_names"] = [_share_kept(prompt, answer) for prompt, answer
-                                  in zip(pairs["prompt"], words[side], strict=True)]
+        found[f"{side}_names"] = _names_kept(pairs, side)
     found["names_difference"] = found["chosen_names"] - found["rejected_names"]
     for side in SIDES:
         found[f"{side}_unfinished"] = 1 - pairs[f"{side}_finished"].to_numpy(float)
@@ -87,6 +86,17 @@ def names(text: str) -> set[str]:
     """Words with a capital and numbers, which an answer can only copy."""
     words = _WORD.findall(_FIRST_WORD.sub(" ", text))
     return {word for word in words if word[0].isdigit() or (word[0].isupper() and len(word) > 1)}
+
+
+def names_difference(pairs: pd.DataFrame) -> pd.Series:
+    """Share of the prompt's names that the chosen answer keeps, minus the rejected one's; by id."""
+    chosen, rejected = (_names_kept(pairs, side) for side in SIDES)
+    return pd.Series(np.subtract(chosen, rejected), pairs["id"], name="names_difference")
+
+
+def _names_kept(pairs: pd.DataFrame, side: str) -> list[float]:
+    return [_share_kept(prompt, _WORD.findall(answer))
+            for prompt, answer in zip(pairs["prompt"], pairs[side], strict=True)]
 
 
 def _share_kept(prompt: str, answer: Sequence[str]) -> float:

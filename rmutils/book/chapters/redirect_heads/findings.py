@@ -162,7 +162,7 @@ def primary_table() -> pd.DataFrame:
     return pd.DataFrame([{
         "model": row.model,
         "heads": condition(stored(part).answers[row.model], TOP)["count"].iloc[0],
-        "no heads": round(100 * row.plain),
+        "none pointed": round(100 * row.plain),
         "same layers": round(100 * row.control), "heads that copy": round(100 * row.top),
         "difference": number(*(100 * end for end in (row.value, row.low, row.high))),
         "p": f"{row.p_holm:.2g}", "pairs": row.pairs}

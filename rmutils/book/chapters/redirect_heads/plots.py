@@ -44,8 +44,9 @@ def name_of(row: pd.Series) -> str:
     if row["policy"] == TOP:
         return f"{row['count']} head{'s' * (row['count'] > 1)} by {row['score']} score"
     others = "1 other head" if row["count"] == 1 else f"{row['count']} other heads"
-    return {PLAIN: "no heads", MATCHED: f"{others}, same layers", ANYWHERE: f"{others}, any layer",
-            EVERY: "all heads", MOVED: "passage moved to the end"}[row["policy"]]
+    return {PLAIN: "none pointed", MATCHED: f"{others}, same layers",
+            ANYWHERE: f"{others}, any layer", EVERY: "all heads",
+            MOVED: "passage moved to the end"}[row["policy"]]
 
 
 def in_order(table: pd.DataFrame) -> pd.DataFrame:
