@@ -69,8 +69,7 @@ def train_on_one_pair(lm: LanguageModel, encoded: Mapping[str, list[list[int]]],
     return pd.DataFrame(rows)
 
 
-AROUND = 5  # tokens on either side of the needle in the closer view
-BIN = 6  # positions in a cell of the view of the whole prompt: single ones would be too thin to see
+AROUND = 5  # tokens on either side of the needle
 FAINTEST = 0.02
 """Fainter attention is not drawn: hairlines between hundreds of empty cells would shine through."""
 GROUND = to_hex(colormaps[SEQUENTIAL](0.0))
@@ -86,8 +85,9 @@ def overview(shape: tuple[int, int], heads: Collection[Head], prompt: str, chose
     axes.axis("off")
     _box(axes, 0.1, 1.5, 1.35, prompt, GREY, "instruction x")
     for top, name, colour, masked, text, side in (
-            (0.42, r"whole model $\pi_\theta$", BLUE, (), chosen, "chosen $y_w$"),
-            (2.1, r"masked model $\pi_{\theta'}$", RED, heads, rejected, "rejected $y_l$")):
+            (0.42, r"whole model $\pi_\theta$", BLUE, (), chosen, "3 answer: chosen $y_w$"),
+            (2.1, r"masked model $\pi_{\theta'}$", RED, heads, rejected,
+             "3 answer: rejected $y_l$")):
         axes.text(1.95, top - 0.12, name, fontsize=10, weight="bold", color=colour)
         _heads(axes, 1.95, top, shape, heads, masked)
         _box(axes, 4.0, top, 1.95, text, colour, side)
@@ -95,9 +95,9 @@ def overview(shape: tuple[int, int], heads: Collection[Head], prompt: str, chose
         _arrow(axes, (1.5, 1.95), (1.88, middle))
         _arrow(axes, (3.55, middle), (3.95, middle))
         _arrow(axes, (6.0, middle), (6.33, 1.95))
-    said = f"the {len(heads)} retrieval heads: orange,\nthen masked (a row is a layer)"
+    said = f"1 find: {len(heads)} heads, black\n2 mask them (a row is a layer)"
     axes.text(1.95, 1.62, said, fontsize=9, va="center", color=INK)
-    _box(axes, 6.38, 1.5, 1.12, r"prefer $y_w$ to $y_l$", GREEN, "DPO")
+    _box(axes, 6.38, 1.5, 1.12, r"prefer $y_w$ to $y_l$", GREEN, "4 train: DPO")
     return figure
 
 
@@ -123,9 +123,9 @@ def _heads(axes: Axes, left: float, top: float, shape: tuple[int, int], heads: C
     for layer, head in np.ndindex(shape):
         x, y = left + head * size, top + layer * (1.0 / shape[0])
         here = (layer, head)
-        colour = ORANGE if here in heads else GREY
+        colour = INK if here in heads else GREY
         axes.add_patch(_rectangle(x, y, 0.8 * size, 0.8 / shape[0], colour,
-                                  ORANGE if here in heads and here not in masked else "none"))
+                                  INK if here in heads and here not in masked else "none"))
         if here in masked:
             axes.plot([x, x + 0.8 * size], [y + 0.8 / shape[0], y], color=RED, lw=1.2)
 
@@ -134,35 +134,28 @@ def _arrow(axes: Axes, start: tuple[float, float], end: tuple[float, float]) -> 
     axes.annotate("", end, start, arrowprops={"arrowstyle": "-|>", "color": GREY, "lw": 1.2})
 
 
-def attention_over_haystack(case: NiahCase, rows: np.ndarray, prompt: Sequence[str],
-                            written: Sequence[str]) -> Figure:
-    """Draw one head's attention while it answers: over the whole prompt, and at the needle."""
+def attention_at_needle(case: NiahCase, rows: np.ndarray, prompt: Sequence[str],
+                        written: Sequence[str]) -> Figure:
+    """Draw one head's attention at the needle while it answers."""
     start, end = case.needle_span
     first, last = max(0, start - AROUND), min(len(prompt), end + AROUND)
-    figure, (far, near) = new_axes(1.7 + 0.21 * len(written), columns=2, sharey=True)
+    figure, axes = new_axes(1.7 + 0.21 * len(written))
     ticks = np.arange(len(written))
-    for axes, left, right, step in ((far, 0, len(prompt), BIN), (near, first, last, 1)):
-        edges = np.arange(left, right, step)
-        seen = np.maximum.reduceat(rows[:, :right], edges, axis=1)
-        seen = np.where(seen > FAINTEST, seen, np.nan)  # the rest is the ground
-        mesh = axes.pcolormesh(np.append(edges, right) - 0.5, np.arange(len(written) + 1) - 0.5,
-                               seen, cmap=SEQUENTIAL, vmin=0, vmax=1)
-        axes.add_patch(_rectangle(left - 0.5, -0.5, right - left, len(ticks), "none", GROUND)
-                       ).set_zorder(0)
-        axes.set_xlim(left - 0.5, right - 0.5)
-        for edge in (start, end):
-            axes.axvline(edge - 0.5, color=ORANGE, lw=1.4)
-        axes.tick_params(labelsize=9)
-    far.set(xlabel=f"position in the prompt\n(a cell: the brightest of {BIN} tokens)",
-            ylabel="token of the answer", yticks=ticks)
-    far.set_yticklabels([word.strip().replace("$", r"\$") for word in written])
-    far.set_title("the whole prompt", loc="left")
-    near.set_xticks(range(first, last), [word.strip().replace("$", r"\$")
+    seen = rows[:, first:last]
+    mesh = axes.pcolormesh(np.arange(first, last + 1) - 0.5, np.arange(len(written) + 1) - 0.5,
+                           np.where(seen > FAINTEST, seen, np.nan), cmap=SEQUENTIAL, vmin=0, vmax=1)
+    axes.add_patch(_rectangle(first - 0.5, -0.5, last - first, len(ticks), "none", GROUND)
+                   ).set_zorder(0)
+    for edge in (start, end):
+        axes.axvline(edge - 0.5, color=ORANGE, lw=1.4)
+    axes.set(xlim=(first - 0.5, last - 0.5), ylabel="token of the answer", yticks=ticks,
+             xlabel="token of the prompt")
+    axes.set_yticklabels([word.strip().replace("$", r"\$") for word in written])
+    axes.set_xticks(range(first, last), [word.strip().replace("$", r"\$")
                                          for word in prompt[first:last]], rotation=60, ha="right",
                     rotation_mode="anchor")
-    near.set_title("close to the needle (between the lines)", loc="left")
-    far.invert_yaxis()
-    figure.colorbar(mesh, ax=near, label="attention", pad=0.02)
+    axes.invert_yaxis()
+    figure.colorbar(mesh, ax=axes, label="attention", pad=0.02)
     return figure
 
 
@@ -174,8 +167,8 @@ def loss_by_margin(steps: pd.DataFrame) -> Figure:
     curve.plot(margins, np.log1p(np.exp(-margins)), color=GREY, lw=1.2)
     curve.plot(steps["margin"], steps["loss"], "o-", color=BLUE, ms=5)
     curve.axhline(np.log(2), color=GREY, lw=0.8, ls=":")
-    curve.annotate("log 2, before the first step", (last, np.log(2)), xytext=(0, 3),
-                   textcoords="offset points", ha="right", fontsize=9)
+    curve.annotate("log 2, before\nthe first step", (-last, np.log(2)), xytext=(0, -4),
+                   textcoords="offset points", va="top", fontsize=9)
     curve.set(xlabel="margin", ylabel="loss of the pair")
     for side, colour in (("chosen", BLUE), ("rejected", RED)):
         change = steps[side] - steps[side].iloc[0]
