@@ -10,6 +10,8 @@ import pytest
 from rmutils.book.chapters import teaching_models as ablation
 from rmutils.book.chapters.masking_sweep.plots import heads_alone
 from rmutils.book.chapters.teaching_models import AblationConfig, ablate, losses, together
+from rmutils.book.findings import finding
+from rmutils.core import paths
 from rmutils.corpora.world import World
 from rmutils.corpora.world.knowledge import instruction, instructions
 from rmutils.corpora.world.samples import Sample
@@ -192,3 +194,16 @@ def test_losses_by_hand(llama, scores, asked):
     # Two needles say next to nothing: the interval ends where three losses of all needles do.
     assert parts.loc["sum of each alone", ["low", "high"]].tolist() == [-3.0, 3.0]
     assert heads_alone(table, 0.1).axes[0].get_legend() is not None
+
+
+@pytest.mark.parametrize("model", ["tiny-llama", "tiny-qwen3", "tiny-olmo3"])
+def test_copying_begins_before_half_of_the_needles_are_found(model):
+    stored = paths.SHIPPED_ARTIFACTS / "formation" / model
+    (steps,), (heads,) = ([*stored.glob(f"*/{name}.parquet")] for name in ("steps", "heads"))
+    found = pd.read_parquet(steps).set_index("step")["found"]
+    best = pd.read_parquet(heads).groupby("step")[["retrieval", "prefix_matching"]].max()
+    by_hand = {name: min(step for step in best.index if best[name][step] >= 0.25)
+               for name in best}
+    by_hand["needles"] = min(step for step in found.index if found[step] >= found.iloc[-1] / 2)
+    assert {what: finding("formation-step", model, what).value for what in by_hand} == by_hand
+    assert max(by_hand["retrieval"], by_hand["prefix_matching"]) < by_hand["needles"]

@@ -1,7 +1,7 @@
 """The worth of each head: needles lost when it is masked alone, and by many masked together."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import numpy as np
 import pandas as pd
@@ -145,3 +145,23 @@ def strongest_head(model: str) -> Measured:
     risen = half_risen(formed)
     return Measured(scaled((risen["score"], risen["low"], risen["high"])), [artifact],
                     verdict=SHOWN)
+
+
+BEGUN, HALF_FOUND = 0.25, 0.5
+"""A head has begun to copy, or to match prefixes, at a quarter; needles are found at half of the
+final share."""
+
+
+@declare("formation-step", unit="steps", place=FORMED, otherwise=(
+    "By step {value}, {model} has begun: {what}."))
+def formation_step(model: str,
+                   what: Literal["retrieval", "prefix_matching", "needles"]) -> Measured:
+    """First snapshot in which some head scores a quarter, or half of the needles are found that
+    are found at the end."""
+    formed, artifact = formation_stored(model, compute="never")
+    if what == "needles":
+        steps = formed.steps
+        reached = steps["step"][steps["found"] >= HALF_FOUND * steps["found"].iloc[-1]]
+    else:
+        reached = formed.heads["step"][formed.heads[what] >= BEGUN]
+    return Measured.count(reached.min(), [artifact], model=model, what=what)
