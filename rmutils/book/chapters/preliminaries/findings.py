@@ -35,7 +35,7 @@ def heads_that_reach(scores: HeadScores, tau: float, artifact: str) -> Measured:
 
 
 @declare("heads-that-never-copy", unit="percent", place=MAP, otherwise=(
-    "{value} % of the heads of {model} never copy a token of a needle {ci}."))
+    "{value} % of the heads of {model} never copy a token of an answer {ci}."))
 def heads_that_never_copy(scores: HeadScores, artifact: str) -> Measured:
     """Share of heads with a score of zero."""
     return Measured(scaled(scores.statistic(share_at_zero)), [artifact],
@@ -43,7 +43,7 @@ def heads_that_never_copy(scores: HeadScores, artifact: str) -> Measured:
 
 
 @declare("head-copies", unit="percent", place=MAP, otherwise=(
-    "Head {head} of {model} copies {value} % of a needle {ci}."))
+    "Head {head} of {model} copies {value} % of an answer {ci}."))
 def head_copies(scores: HeadScores, head: Head, artifact: str) -> Measured:
     """The score of one head, in percent of the needle."""
     return Measured(scaled((scores.mean[head], *scores.interval()[head])), [artifact],
@@ -64,7 +64,7 @@ def at_length(scores: HeadScores, length: int) -> HeadScores:
 
 
 @declare("leader-falls-with-length", unit="points", place=MAP, otherwise=(
-    "Head {head} of {model} copies {value} points less of a needle {ci} at {long} tokens than at "
+    "Head {head} of {model} copies {value} points less of an answer {ci} at {long} tokens than at "
     "{short}: {verdict}."))
 def leader_falls_with_length(scores: HeadScores, artifact: str) -> Measured:
     """Score of the highest head at the shortest prompts minus at the longest."""
