@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import shlex
@@ -92,6 +93,11 @@ class LazyCommands(TyperGroup):
             raise
         except UserError as error:
             typer.echo(f"rmutils: {printable(str(error))}", err=True)
+            raise typer.Exit(2) from error
+        except OSError as error:
+            if error.errno != errno.ENAMETOOLONG:
+                raise
+            typer.echo(f"rmutils: {str(error.filename)[:80]}...: this name is too long.", err=True)
             raise typer.Exit(2) from error
         except ModuleNotFoundError as error:
             from rmutils.core.extras import lacking

@@ -11,19 +11,19 @@ from dataclasses import asdict, dataclass, is_dataclass
 from pathlib import Path
 from typing import Annotated, Any, Self, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, model_validator
+from pydantic import ConfigDict, Field, ValidationError, ValidationInfo, model_validator
 from pydantic.fields import FieldInfo
 
 from rmutils.core.errors import UserError, did_you_mean, unknown
 from rmutils.core.registry import Offers, Registry, plugin_options
-from rmutils.core.validation import explain, models_in, read
+from rmutils.core.validation import Strict, explain, models_in, read
 
 _STORED = "read from a manifest"
 DEVICE, DTYPE = "RMUTILS_DEVICE", "RMUTILS_DTYPE"
 """Environment variables: where models are loaded and in which precision, unless it is said."""
 
 
-class Config(BaseModel):
+class Config(Strict):
     """Base of all stage configurations: refuses unknown keys and wrong types; values are frozen."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)

@@ -24,6 +24,7 @@ from pydantic import (
     TypeAdapter,
     ValidationError,
     create_model,
+    model_validator,
 )
 from pydantic_core import from_json
 
@@ -64,14 +65,44 @@ def read(text: str, annotation: Any) -> Any:
     adapter: TypeAdapter[Any] = TypeAdapter(annotation)
     found = list(readings(text))
     for reading in found:
-        with contextlib.suppress(ValidationError):
-            return adapter.validate_python(reading)
+        if not counts_a_bool(reading, annotation):
+            with contextlib.suppress(ValidationError):
+                return adapter.validate_python(reading)
     wanted = str(annotation)
     if text[:1] in ("[", "{"):
         return next((r for r in found if not isinstance(r, str)), text)
     if "tuple[" in wanted:
         return _words(text)
     return text
+
+
+class Strict(BaseModel):
+    """Base of what is checked: takes no true or false for a number, and no seed below 0, which
+    NumPy refuses and Python takes for the same above it."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _numbers(cls, values: Any) -> Any:
+        for name, value in values.items() if isinstance(values, dict) else ():
+            if name in cls.model_fields and counts_a_bool(
+                    value, cls.model_fields[name].annotation):
+                raise ValueError(f"{name}: expected numbers, got {_short(value)}")
+            if name.endswith("seed") and isinstance(value, int) and value < 0:
+                raise ValueError(f"{name}: expected at least 0, got {value}")
+        return values
+
+
+def counts_a_bool(value: Any, annotation: Any) -> bool:
+    """True for true or false among numbers; pydantic counts true as 1."""
+    if isinstance(value, tuple | list):
+        return any(counts_a_bool(one, annotation) for one in value)
+    kinds = _kinds_in(annotation)
+    return isinstance(value, bool) and (int in kinds or float in kinds) and bool not in kinds
+
+
+def _kinds_in(annotation: Any) -> list[Any]:
+    parts = get_args(annotation)
+    return [kind for part in parts for kind in _kinds_in(part)] if parts else [annotation]
 
 
 def readings(text: str) -> Iterator[Any]:
@@ -91,6 +122,10 @@ def _words(text: str) -> list[str]:
     return [word.strip() for word in text.split(",")] if text.strip() else []
 
 
+class _Arguments(Strict):
+    model_config = ConfigDict(arbitrary_types_allowed=True, protected_namespaces=())
+
+
 def checked(function: Callable[P, R]) -> Callable[P, R]:
     """Decorate a function of the interface: a wrong argument is refused in plain words."""
     signature = inspect.signature(function)
@@ -104,8 +139,7 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
             if parameter.annotation is not parameter.empty and not several:
                 with contextlib.suppress(NameError):  # imported for type checkers alone
                     fields[parameter.name] = (_taken(eval(parameter.annotation, names)), None)
-        return create_model(function.__name__, **fields, __config__=ConfigDict(
-            arbitrary_types_allowed=True, protected_namespaces=()))
+        return create_model(function.__name__, __base__=_Arguments, **fields)
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:

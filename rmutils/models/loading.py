@@ -283,7 +283,8 @@ def _default_device() -> str:
 
 def _checked_device(device: str | torch.device) -> str:
     try:
-        torch.empty(0, device=device)
+        if torch.empty(0, device=device).is_meta:
+            raise RuntimeError("no data")
     except (RuntimeError, AssertionError) as error:
         there = ["cpu", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))]
         raise UserError(f"there is no device '{device}' on this machine. Known: "

@@ -84,6 +84,8 @@ def test_a_revision_of_the_hub_is_loaded_and_is_its_results_identity(
 @pytest.mark.parametrize(("words", "message"), [
     (["--device", "abacus"], "rmutils: there is no device 'abacus' on this machine. Known: cpu"),
     (["--device", "meta:x"], "rmutils: there is no device 'meta:x' on this machine. Known: cpu"),
+    (["--device", "meta"], "rmutils: there is no device 'meta' on this machine. Known: cpu"),
+    (["--needle-file", "x" * 300], "xxx...: this name is too long"),
     (["--dtype", "int8"], "'int8' is not one of"),
     (["--revision", "v1"], "tiny model is not loaded from the hub, so it has no revision 'v1'"),
 ])

@@ -28,6 +28,8 @@ class Whole(Config):
     name: str = "x"
     other: Grid | None = None
     kind: Literal["any", "own"] = "any"
+    seed: int = 0
+    depths: tuple[float, ...] = ()
 
 
 @pytest.mark.parametrize("texts", [
@@ -52,7 +54,7 @@ def test_what_a_command_line_may_say(texts, changes):
 
 @pytest.mark.parametrize(("texts", "message"), [
     ({"size": "3"}, r"there is no size\. Did you mean grid.size\? Known names: grid.size, "
-                    r"grid.names, tau, name, other, kind\."),
+                    r"grid.names, tau, name, other, kind, seed, depths\."),
     ({"grid.sise": "3"},
      r"there is no grid.sise\. Did you mean grid.size\? Known names: grid.size, grid.names."),
     ({"tau.size": "3"}, "there is no tau.size."),
@@ -60,6 +62,9 @@ def test_what_a_command_line_may_say(texts, changes):
     ({"kind": "anny"}, r"kind: expected one of any, own, got 'anny'\. Did you mean any\?$"),
     ({"tau": "much"}, "tau: expected a number, got .much."),
     ({"grid.size": "2.5"}, "grid.size: expected a whole number, got '2.5'"),
+    ({"grid.size": "true"}, "grid.size: expected a whole number, got 'true'"),
+    ({"tau": "false"}, "tau: expected a number, got 'false'"),
+    ({"seed": "-1"}, "seed: expected at least 0, got -1"),
 ])
 def test_wrong_texts(texts, message):
     with pytest.raises(UserError, match=message):
@@ -72,6 +77,8 @@ def test_wrong_texts(texts, message):
     (lambda: Whole(grid={"sise": 3, "names": []}),
      "there is no grid.sise. Did you mean grid.size? Known names: grid.size, grid.names; "
      "grid.names: expected at least 1 value, got none."),
+    (lambda: Grid(size=True), "size: expected numbers, got True."),
+    (lambda: Whole(depths=[0.5, False]), "depths: expected numbers, got [0.5, false]."),
     (lambda: setattr(Grid(), "size", 4),
      "a configuration stays as it is: .changed({'size': ...}) gives one with another value."),
 ])

@@ -294,3 +294,13 @@ def test_some_cases_only():
     long = scores.where((cases["length"] == 2).to_numpy())
     assert long.mean[0, 0] == 3 and long.clusters.tolist() == [8] and len(long.cases) == 2
     assert (long.model, long.score, long.about) == ("m", "sink", {"by": "me"})
+
+
+def test_a_seed_below_zero_is_refused():
+    """NumPy knows none, and Python's generator takes -1 for 1."""
+    scores = HeadScores(np.zeros((1, 2, 4)), "a model")
+    for published in (False, True):
+        with pytest.raises(UserError, match="seed: expected at least 0"):
+            scores.select_random(2, seed=-1, published=published)
+    with pytest.raises(UserError, match="top_k: expected numbers, got True"):
+        scores.select(top_k=True)

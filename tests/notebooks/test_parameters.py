@@ -81,7 +81,7 @@ def test_text_and_values_become_the_declared_type(notebook, name, given, parsed)
 @pytest.mark.fault("parameter", "of another type")
 @pytest.mark.parametrize(("name", "given"), [
     ("tau", "high"), ("tau", "0.1,0.2"), ("tau", "nan"), ("tau", True), ("tau", [0.1]),
-    ("seed", "1.5"), ("seed", 1.0), ("seed", ""), ("exact", "perhaps"), ("exact", 1),
+    ("seed", "true"), ("tau", "false"), ("lengths", "[true]"), ("seed", "1.5"), ("seed", 1.0), ("seed", ""), ("exact", "perhaps"), ("exact", 1),
     ("lengths", "256,many"), ("lengths", 256), ("lengths", '{"a": 1}'),
     ("compute", "sometimes"), ("name", 3), ("folder", 3),
 ])

@@ -11,7 +11,7 @@ import nbformat
 from pydantic import BaseModel, ConfigDict, Field, PydanticUserError, TypeAdapter, ValidationError
 
 from rmutils.core.errors import UserError, did_you_mean
-from rmutils.core.validation import explain, readings
+from rmutils.core.validation import counts_a_bool, explain, readings
 
 _NAMES = {"int": int, "float": float, "str": str, "bool": bool, "list": list, "tuple": tuple,
           "dict": dict, "Path": Path, "Literal": Literal, "Optional": Optional,
@@ -38,6 +38,9 @@ class Parameter:
             return adapter.dump_python(adapter.validate_python(value, strict=True), mode="json")
         reason = ""
         for reading in readings(value):
+            if counts_a_bool(reading, self.type):
+                reason = reason or f"expected numbers, got {value}"
+                continue
             try:
                 return adapter.dump_python(adapter.validate_python(reading), mode="json")
             except ValidationError as error:
