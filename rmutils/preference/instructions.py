@@ -189,11 +189,15 @@ def _read_jsonl(path: Path, seed: int) -> Iterable[Candidate]:
 def _parse(line: str, place: str) -> Candidate:
     try:
         record = parse_json(line)
-        turn = next(record[key] for key in ("instruction", "prompt", "messages", "conversation")
-                    if key in record)
-        text = turn if isinstance(turn, str) else first_user_turn(turn)
-        return text.strip(), "redacted" if record.get("redacted") else None
-    except (ValueError, TypeError, KeyError, AttributeError, StopIteration) as error:
+        turns = [record[key] for key in ("instruction", "prompt", "messages", "conversation")
+                 if key in record]
+        text, *others = (turn if isinstance(turn, str) else first_user_turn(turn)
+                         for turn in turns)
+        if any(other.strip() != text.strip() for other in others) or record.get("input"):
+            raise UserError(f"{place}: which text is the instruction? Give one of {FORMS}, with "
+                            f"all that a user says, and no input beside it.")
+        return text.strip(), {None: None, False: None, True: "redacted"}[record.get("redacted")]
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise UserError(f"{place}: expected a JSON object with {FORMS}.") from error
 
 

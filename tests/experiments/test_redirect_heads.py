@@ -36,6 +36,7 @@ from rmutils.book.chapters.redirect_heads.findings import (
 )
 from rmutils.book.chapters.redirect_heads.texts import contradictions, prompts
 from rmutils.book.experiments.masked_needles import heads_in
+from rmutils.core.errors import NotStored
 from rmutils.heads import DetectConfig
 
 GRID = DetectConfig(lengths=(256,), depths=(0.5,), needles=2, max_new_tokens=16)
@@ -214,3 +215,6 @@ def test_two_ways_to_choose_heads_are_compared_on_the_same_pairs(table, monkeypa
     found = results.by_attention("a")
     assert found.found.value == pytest.approx(100 * 0.5 / 4) and found.clusters == 4
     assert found.p == 1
+    parts["conditions"] = parts["conditions"].assign(score="anchor")
+    with pytest.raises(NotStored, match="the plan has no such condition"):
+        results.by_attention("a")

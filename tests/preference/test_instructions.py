@@ -47,7 +47,8 @@ CHAT = [{"role": "system", "content": "Be kind."}, {"role": "user", "content": "
 
 def test_jsonl_forms(tmp_path):
     """Text or chat, of which the first user turn counts; U+2028 is no end of a line."""
-    path = write(tmp_path / "own.jsonl", {"instruction": " Sing.\u2028Loud! ", "prompt": "unused"},
+    song = "Sing.\u2028Loud!"
+    path = write(tmp_path / "own.jsonl", {"instruction": f" {song} ", "prompt": song},
                  {"prompt": "Dance.", "note": 1}, {"messages": CHAT},
                  {"conversation": [*CHAT[:1], *CHAT[3:]]}, {"prompt": CHAT[3:] + CHAT[:2]})
     with open(path, "a", encoding="utf-8") as file:
@@ -56,6 +57,16 @@ def test_jsonl_forms(tmp_path):
                                         r"\(dropped: 1 duplicate\)"):
         draw(path, 5)
     assert set(texts(draw(path, 4))) == {"Sing.\u2028Loud!", "Dance.", "What is a newt?", "Thanks!"}
+
+
+@pytest.mark.parametrize("record", [
+    {"instruction": "Translate.", "input": "Guten Tag"},  # as in Alpaca
+    {"prompt": "Sing.", "messages": [{"role": "user", "content": "Dance."}]},
+    {"prompt": "Sing.", "redacted": "false"}])
+def test_nothing_of_a_record_is_dropped(tmp_path, record):
+    path = write(tmp_path / "own.jsonl", {"prompt": "Count."}, record)
+    with pytest.raises(UserError, match="line 2: (which text is the instruction|expected)"):
+        draw(str(path), 1)
 
 
 def test_jsonl_seed(tmp_path):

@@ -239,8 +239,11 @@ def by_attention(model: str) -> Measured:
 def _less(model: str, part: str, base: str, **of: Any) -> Measured:
     parts = stored(part), stored(base)
     require([] if all(model in one.answers for one in parts) else [REDIRECT.command])
-    found = more(condition(parts[0].answers[model], TOP, **of),
-                 condition(parts[1].answers[model], TOP))
+    first = condition(parts[0].answers[model], TOP, **of)
+    if first.empty:
+        raise NotStored(f"{model} was not asked with these heads pointed: the plan has no such "
+                        "condition.")
+    found = more(first, condition(parts[1].answers[model], TOP))
     return Measured.contrast(found, [one.artifacts[model] for one in parts], p=found.p)
 
 
