@@ -2,9 +2,9 @@
 
 The pages are counted as they are read, so sentences that code composes count, too. *Open* is what a
 reader passes when scrolling; *all* adds what waits or belongs to something else: captions, folds,
-exercises, solutions, quizzes. Neither counts tables, code, formulas, notes of how something was
-made, or the lists that a build makes (contents, figures, parameters). `words.csv` holds the most
-that each page may have, which only ever falls.
+exercises, solutions, quizzes. Neither counts tables, code, formulas, texts that models read or
+wrote, notes of how something was made, or the lists that a build makes (contents, figures,
+parameters). `words.csv` holds the most that each page may have, which only ever falls.
 """
 
 import csv
@@ -21,7 +21,8 @@ APART = ("api/", "_modules/", "gallery/", "genindex", "py-modindex", "search", "
 """The reference, and pages that nobody writes."""
 NO_PROSE = ("script, style, svg, pre, table, nav, form, iframe, math, mjx-container, .math, "
             ".cell_input, .toctree-wrapper, .headerlink, .rm-beside, .rm-made, .rm-walk, .rm-case, "
-            ".rm-thumbs, .rm-listing, .rm-parameters, .sd-btn, button, label, .caption-number")
+            ".rm-sides, .rm-thumbs, .rm-listing, .rm-parameters, .sd-btn, button, label, "
+            ".caption-number")
 WAITING = ("details, figcaption, .rm-caption, .exercise, .solution, .rm-quiz, .footnote-list, "
            ".citation, div.citation-list, .dropdown, .toggle")
 WORD = re.compile(r"[^\W_]")

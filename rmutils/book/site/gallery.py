@@ -259,9 +259,9 @@ def glimpse(run: Run) -> str:
     rows = [next((row for pair in pairs if (row := find(*pair))), None)
             for find in (_sentences, _pictures)]
     changed = ", ".join(f"{name} = {_shown(value)}" for name, value in run.changed.items())
-    table = _table(f"{html.escape(heading(run))}: what differs first",
-                   ["The chapter", f"This run: {changed}"],
-                   ["".join(f"<td>{one}</td>" for one in row) for row in rows if row])
+    table = _table("", ["The chapter", f"This run: {changed}"],
+                   ["".join(f"<td>{one}</td>" for one in row) for row in rows if row],
+                   named=html.escape(heading(run)))
     return (f'```{{raw}} html\n<div class="rm-glimpse">{table}</div>\n<p><a href="{run.page}.html">'
             "All that differs, side by side</a></p>\n```\n")
 
@@ -311,11 +311,12 @@ def _when(run: Run) -> str:
     return f"{started}, in {float(run.record['seconds']):,.0f} s"
 
 
-def _table(caption: str, names: list[str], rows: list[str]) -> str:
+def _table(caption: str, names: list[str], rows: list[str], named: str = "") -> str:
     head = "".join(f"<th>{name}</th>" for name in names)
     body = "".join(f"<tr>{row}</tr>" for row in rows)
-    return (f'<div class="rm-scroll" tabindex="0" role="region" aria-label="{caption}">'
-            f'<p class="rm-caption">{caption}</p><table class="rm-table"><thead><tr>{head}</tr>'
+    above = f'<p class="rm-caption">{caption}</p>' if caption else ""
+    return (f'<div class="rm-scroll" tabindex="0" role="region" aria-label="{caption or named}">'
+            f'{above}<table class="rm-table"><thead><tr>{head}</tr>'
             f"</thead><tbody>{body}</tbody></table></div>")
 
 

@@ -47,6 +47,7 @@ from rmutils.stats import SHARE, Interval, interval
 COUNTS = {"tried": "tried", "kept": "survived", "lost": "did harm"}
 """Counts of a record, and what a page calls them."""
 MOST_OPEN = 3  # so many pairs of the errata are open; a longer group is folded
+NAMED = 6  # so many parameters are named in the line that opens their table
 UNNOTICED = "None of the tests that were tried runs it.", "No test notices it yet."
 SENTENCE = re.compile(r"(?<=[.?!])\s+(?=[A-Z*`])")  # where the next one begins
 COUNTED = {"class": "rm-counts", "width": "100%"}  # options of tables of counts
@@ -164,7 +165,7 @@ def parameters(book: Path) -> str:
             own = read_parameters(book / "chapters" / f"{name}.ipynb").values()
             rows = [[*map(_code, (p.name, repr(p.default), p.annotation)), literal(p.comment)]
                     for p in own]
-            names = ", ".join(p.name for p in own)
+            names = ", ".join([*(p.name for p in own)][:NAMED] + ["..."] * (len(own) > NAMED))
             if rows:
                 lines += folded(table(["name", "default", "type", "meaning"], rows,
                                       "|:--|:--|:--|:--|"), len(rows),
