@@ -7,7 +7,15 @@ import pytest
 from rmutils.book.experiments.masked_needles import ANYWHERE, COPY, MATCHED, TOP, WHOLE
 from rmutils.book.figures.forest import SIGNS, by_group, forest
 from rmutils.book.figures.real_figures import needles_left_figure
-from rmutils.book.figures.style import WIDTH, drawn_data, to_svg, use_style
+from rmutils.book.figures.style import (
+    FOR_A_PHONE,
+    PHONE,
+    WIDTH,
+    carried,
+    drawn_data,
+    to_svg,
+    use_style,
+)
 
 NAN = float("nan")
 ROWS = [("m", "a", 2.0, 1.0, 3.0), ("m", "b", -2.0, -3.0, -1.0), ("n", "a", 0.5, -1.0, 2.0),
@@ -92,3 +100,18 @@ def test_levels_have_the_colour_of_their_label():
     axes, = by_group(table, "%", {"a": "#111111", "b": "#222222", "c": "#333333"}).axes
     assert [colour for *_, colour in marks(axes)] == ["#111111", "#222222", "#111111", "#333333"]
     assert [t.get_text() for t in axes.get_yticklabels()] == ["m", "a", "b", "n", "a", "c"]
+
+
+def test_a_second_picture_for_a_phone_holds_the_same_with_names_above_the_rows():
+    use_style()
+    both = pd.concat([TABLE.assign(where=name) for name in ("here", "there")])
+    figure = forest(both, "points", **COLUMNS, panel="where")
+    small = FOR_A_PHONE[figure]
+    for wide, axes in zip(figure.axes, small.axes, strict=True):
+        assert marks(axes) == marks(wide)
+        names = {text.get_text(): text.xy[1] for text in axes.texts}
+        assert [*names] == ["m", "a", "b", "n", "c"] and names["c"] == 5
+    here, there = (axes.get_position() for axes in small.axes)
+    assert there.y1 < here.y0  # below each other
+    _, metadata = carried(figure)
+    assert f'width="{72 * PHONE:g}pt"' in metadata["rmutils"]["phone"]

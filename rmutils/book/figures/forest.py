@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from rmutils.book.figures.report import number
-from rmutils.book.figures.style import BLUE, GREY, INK, RED, new_axes
+from rmutils.book.figures.style import BLUE, FOR_A_PHONE, GREY, INK, PHONE, RED, new_axes
 from rmutils.book.verdicts import ALPHA
 
 SIGNS = {"above": (">", BLUE, "interval above {}"), "below": ("<", RED, "interval below {}"),
@@ -31,9 +31,17 @@ def forest(table: pd.DataFrame, xlabel: str, *, label: str = "label", value: str
         "label": table[label], "value": table[value], "low": table["low"], "high": table["high"],
         "p": table[p] if p else 0.0,
         "group": table[group] if group else "", "panel": table[panel] if panel else ""})
+    if (count := table["panel"].nunique()) > PANELS:
+        raise ValueError(f"{count} panels; a figure has room for {PANELS}")
+    figure = _wide(table, xlabel, reference, signs, sharex)
+    FOR_A_PHONE[figure] = _narrow(table, xlabel, reference, signs, sharex)
+    return figure
+
+
+def _wide(table: pd.DataFrame, xlabel: str, reference: float,
+          signs: Mapping[str, tuple[str, str, str]], sharex: bool) -> Figure:
+    """Draw panels side by side, names of rows on the left and, beside one panel, numbers."""
     panels = list(table["panel"].unique())
-    if len(panels) > PANELS:
-        raise ValueError(f"{len(panels)} panels; a figure has room for {PANELS}")
     places, ticks = _rows(table)
     last = max(places.values(), default=0)
     titles = [textwrap.fill(str(panel), 64 // len(panels)) for panel in panels]
@@ -42,14 +50,10 @@ def forest(table: pd.DataFrame, xlabel: str, *, label: str = "label", value: str
                             sharey=True, sharex=sharex, flat=True)
     found = set()
     for axes, panel, title in zip(grid, panels, titles, strict=True):
-        part = table[table["panel"] == panel]
-        found |= _draw(axes, part, places, reference)
+        found |= _panel(axes, table[table["panel"] == panel], places, reference)
         axes.set_title(title)
-        axes.axvline(reference, color=GREY, lw=0.8)
         axes.locator_params(axis="x", nbins=8 // len(panels) + 1, steps=[1, 2, 5, 10],
                             prune="both" if len(panels) > 2 else None)  # neighbours' would touch
-        axes.tick_params(axis="y", length=0)
-        axes.spines["left"].set_visible(False)
     first = grid[0]
     first.set_ylim(last + 0.6, -0.6)
     first.set_yticks(list(ticks), list(ticks.values()))
@@ -58,12 +62,52 @@ def forest(table: pd.DataFrame, xlabel: str, *, label: str = "label", value: str
     if len(panels) == 1:
         _numbers(first, table, places)
     figure.supxlabel(xlabel, fontsize=10)
-    figure.legend(handles=[
-        Line2D([], [], marker=marker, color=colour, ls="-" if sign != "none" else "", lw=1.6, ms=6,
-               label=words.format("zero" if reference == 0 else f"{reference:g}"))
-        for sign, (marker, colour, words) in signs.items() if sign in found],
-        ncols=len(signs), loc="outside upper center")
+    figure.legend(handles=_legend(signs, found, reference), ncols=len(signs),
+                  loc="outside upper center")
     return figure
+
+
+def _narrow(table: pd.DataFrame, xlabel: str, reference: float,
+            signs: Mapping[str, tuple[str, str, str]], sharex: bool) -> Figure:
+    """Draw the same for a phone: panels below each other, the name of a row above it."""
+    parts = [table[table["panel"] == panel] for panel in table["panel"].unique()]
+    rows = [_rows(part) for part in parts]
+    tall = [0.35 * len(ticks) + 0.3 for _, ticks in rows]
+    figure, grid = new_axes(sum(tall) + 0.5 + 0.3 * len(parts), rows=len(parts), width=PHONE,
+                            height_ratios=tall, sharex=sharex, flat=True)
+    found = set()
+    for axes, part, (places, ticks) in zip(grid, parts, rows, strict=True):
+        found |= _panel(axes, part, places, reference)
+        title = str(part["panel"].iloc[0])
+        axes.set_title(textwrap.fill(title, 44), loc="left", fontweight="bold")
+        axes.locator_params(axis="x", nbins=6, steps=[1, 2, 5, 10])
+        axes.set_ylim(max(ticks, default=0) + 0.5, -0.75)
+        axes.set_yticks([])
+        for place, name in ticks.items():
+            axes.annotate(name, (0, place), (0, 4), xycoords=("axes fraction", "data"),
+                          textcoords="offset points", va="bottom", fontsize=9,
+                          fontweight="normal" if place in places.values() else "bold")
+    figure.supxlabel(textwrap.fill(xlabel, 44), fontsize=10)
+    figure.legend(handles=_legend(signs, found, reference), ncols=2, loc="outside upper left",
+                  fontsize=9)
+    return figure
+
+
+def _panel(axes: Axes, part: pd.DataFrame, places: Mapping[tuple[str, str], int],
+           reference: float) -> set[str]:
+    """Draw the rows of a panel beside its line, and return the signs that occur."""
+    found = _draw(axes, part, places, reference)
+    axes.axvline(reference, color=GREY, lw=0.8)
+    axes.tick_params(axis="y", length=0)
+    axes.spines["left"].set_visible(False)
+    return found
+
+
+def _legend(signs: Mapping[str, tuple[str, str, str]], found: set[str],
+            reference: float) -> list[Line2D]:
+    return [Line2D([], [], marker=marker, color=colour, ls="-" if sign != "none" else "", lw=1.6,
+                   ms=6, label=words.format("zero" if reference == 0 else f"{reference:g}"))
+            for sign, (marker, colour, words) in signs.items() if sign in found]
 
 
 def by_group(table: pd.DataFrame, xlabel: str, colours: Mapping[str, str]) -> Figure:
@@ -97,7 +141,7 @@ def _rows(table: pd.DataFrame) -> tuple[dict[tuple[str, str], int], dict[int, st
     return places, ticks
 
 
-def _draw(axes: Axes, part: pd.DataFrame, places: dict[tuple[str, str], int],
+def _draw(axes: Axes, part: pd.DataFrame, places: Mapping[tuple[str, str], int],
           reference: float) -> set[str]:
     found = set()
     for row in part.itertuples():

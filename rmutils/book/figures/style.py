@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import matplotlib as mpl
 import numpy as np
@@ -37,6 +38,10 @@ BLUE, ORANGE, GREEN, RED, PURPLE, GREY = (
 
 WIDTH = 7.6
 """Inches of every figure: that of the book's text, where a label of 9 points is as large as one."""
+PHONE = 4.3
+"""Inches of a figure that is drawn a second time for a phone."""
+FOR_A_PHONE: WeakKeyDictionary[Figure, Figure] = WeakKeyDictionary()
+"""The second drawing of each figure that has one."""
 
 MODEL_COLOURS = {
     "smollm2-135m": BLUE,
@@ -55,7 +60,9 @@ SEQUENTIAL = "cividis"
 
 PALE = "#D3D9E0"
 """For what stands beside the message."""
-ON_DARK = {INK: "#CED6DD", GREY: "#9CA4AF", BLUE: "#56B4E9", PALE: "#3C454F"}
+FAINT = "#F1F3F5"
+"""For what says least."""
+ON_DARK = {INK: "#CED6DD", GREY: "#9CA4AF", BLUE: "#56B4E9", PALE: "#3C454F", FAINT: "#242A31"}
 """Colours on a dark page: the theme's own text, and Okabe and Ito's sky blue. The
 others are bright enough as they are; black and white stay, for they stand on colours."""
 ON_DEEP, ON_BRIGHT = "#FDFDFD", "#12171D"
@@ -100,7 +107,7 @@ def colour_of(model: str) -> str:
 
 def on(colour: str) -> str:
     """The colour of letters on a bar, readable on both pages."""
-    return {PALE: INK, BLUE: ON_DEEP, GREY: ON_DEEP}.get(colour, ON_BRIGHT)
+    return {PALE: INK, FAINT: INK, BLUE: ON_DEEP, GREY: ON_DEEP}.get(colour, ON_BRIGHT)
 
 
 def new_axes(height: float = 3.6, rows: int = 1, columns: int = 1, *, width: float = WIDTH,
@@ -145,9 +152,13 @@ def drawn_data(figure: Figure) -> pd.DataFrame:
 
 
 def carried(figure: Figure) -> tuple[dict, dict]:
-    """The output of a figure in a notebook, besides the picture: its data as CSV."""
+    """The output of a figure in a notebook, besides the picture: its data as CSV, and the picture
+    for a phone."""
     data = drawn_data(figure)
-    return {}, {} if data.empty else {"rmutils": {"csv": to_csv(data)}}
+    beside = {} if data.empty else {"csv": to_csv(data)}
+    if figure in FOR_A_PHONE:
+        beside["phone"] = to_svg(FOR_A_PHONE[figure])
+    return {}, {"rmutils": beside} if beside else {}
 
 
 def _rows(axes: Axes, artist: Artist) -> Iterator[dict]:

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 from rmutils.book.figures.report import how_made, say, table
-from rmutils.book.figures.style import carried, to_svg
+from rmutils.book.figures.style import FOR_A_PHONE, carried, to_svg
 from rmutils.book.site.pages.address import VARIABLE
 from tests.site.conftest import once
 
@@ -63,11 +63,13 @@ def notebook():
     """A figure with a name, a table with a note of its own, and two figures without a name."""
     named = {"figure": {"name": "fig-line", "caption": "A *line*."}, "image": {"alt": "A line."}}
     note = how_made({"result": "detect-0123"})
+    line = figure()
+    FOR_A_PHONE[line] = figure()
     cells = [
         new_markdown_cell("(one)=\n# One `chapter`\n\n"
                           "{numref}`fig-line` and {numref}`05_one-tab-1`"),
         new_code_cell(PARAMETERS, id="own", metadata={"tags": ["parameters"]}),
-        code("a", figure(), mystnb=named),
+        code("a", line, mystnb=named),
         new_markdown_cell("Text."),
         code("b", table(pd.DataFrame(VALUES), EVIL)),
         code("said", say("So **many**."), tags=["remove-input"]),

@@ -69,3 +69,11 @@ def test_note_of_its_own_moves_beside_and_else_the_run_explains(chapter):
             assert said in notes[place][0]
     assert all("detect-0123" in text for place in (1, 3) for text in notes[place])
     assert "So many." in article.text
+
+
+def test_a_phone_gets_the_picture_that_is_drawn_for_it(chapter):
+    html, article = chapter
+    (picture,) = article.select("picture")  # of three figures, one was drawn twice
+    assert picture.img["alt"] == "A line." and picture.source["media"].startswith("screen and")
+    file = html / "chapters" / picture.source["srcset"]
+    assert "<svg" in file.read_text(encoding="utf-8")

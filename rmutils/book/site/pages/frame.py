@@ -184,6 +184,21 @@ def _furnish(app: Sphinx, doctree: nodes.document, output: nodes.Element, item: 
         beside = f'{BESIDE}><div>{note}</div><p>{files}</p></div>'
         place = block.parent.index(block) + 1
         block.parent.insert(place, nodes.raw("", beside, format="html"))
+        if item.phone:
+            _offer(app, output, item)
+
+
+def _offer(app: Sphinx, output: nodes.Element, item: Item) -> None:
+    """Have a phone show the picture that is drawn for it."""
+    page, image = app.env.docname, next(output.findall(nodes.image))
+    file = Path(DATA, page, f"{item.anchor}-phone.svg")
+    _write(Path(app.outdir) / file, item.phone, encoding="utf-8")
+    source = html.escape("../" * page.count("/") + file.as_posix())
+    place = image.parent.index(image)
+    image.parent.insert(place + 1, nodes.raw("", "</picture>", format="html"))
+    image.parent.insert(place, nodes.raw(
+        "", f'<picture><source media="screen and (max-width: 600px)" srcset="{source}">',
+        format="html"))
 
 
 def lead_across(app: Sphinx, doctree: nodes.document, page: str) -> None:
@@ -253,10 +268,10 @@ def _files(app: Sphinx, output: nodes.Element, item: Item) -> Iterator[tuple[str
     yield f"{up}_sources/{page}.ipynb", f"{chapter}.ipynb", "notebook"
 
 
-def _write(file: Path, text: str) -> None:
-    """With the mark by which spreadsheets know UTF-8."""
+def _write(file: Path, text: str, encoding: str = "utf-8-sig") -> None:
+    """By default with the mark by which spreadsheets know UTF-8."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(text, encoding="utf-8-sig")
+    file.write_text(text, encoding=encoding)
 
 
 def _record(notebook: NotebookNode, chapter: str, item: Item) -> dict[str, str]:

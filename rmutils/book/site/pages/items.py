@@ -26,6 +26,7 @@ class Item:
     label: str  # its name in the book, for references to it
     caption: str  # Markdown
     csv: str  # its data; empty if the output carries none
+    phone: str  # its picture for a phone; empty if it has but one
     # `cell`, `output`: Which cell of the notebook, and which of the outputs that show something;
     # from 0.
     cell: int
@@ -54,7 +55,8 @@ def items(notebook: NotebookNode, name: str) -> list[Item]:
             given = cell.metadata.get("mystnb", {}).get("figure", {}).get("name")
             found.append(Item(
                 what, anchor, given or f"{name}-{anchor}", _caption(cell, output),
-                output.metadata.get("rmutils", {}).get("csv", ""), number, place, code))
+                *(output.metadata.get("rmutils", {}).get(part, "") for part in ("csv", "phone")),
+                number, place, code))
     return found
 
 
