@@ -71,6 +71,17 @@ def _samples(trained: str | None, compute: Compute) -> tuple[pd.DataFrame, Artif
 
 
 @dataclass(frozen=True)
+class LostNeedle:
+    """A needle, its question, and what each model answers."""
+
+    needle: str
+    question: str
+    before: str
+    after: str
+    control: str
+
+
+@dataclass(frozen=True)
 class RealTraining:
     """What is stored of the plan."""
 
@@ -120,6 +131,19 @@ class RealTraining:
                              **_compared(outcome, parts).columns})
         return pd.DataFrame(rows)
 
+
+    def first_lost(self) -> LostNeedle | None:
+        """Return the first needle that is found before training and missed after RetMask."""
+        arms = (BEFORE, 0), (RETMASK, SEEDS[0]), (MATCHED, SEEDS[0])
+        tables = [self.outcomes["needles", *arm] for arm in arms]
+        before, after, _ = tables
+        gone = before["success"].to_numpy(bool) & ~after["success"].to_numpy(bool)
+        if not gone.any():
+            return None
+        place = int(gone.argmax())
+        needle = asked_needles().needles[before["needle"].iloc[place]]
+        return LostNeedle(needle.needle, needle.question,
+                          *(table["response"].iloc[place] for table in tables))
 
     def levels(self) -> pd.DataFrame:
         """Return what each model reaches, arm by arm and seed by seed."""
