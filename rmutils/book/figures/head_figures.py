@@ -16,7 +16,6 @@ from matplotlib.ticker import MaxNLocator
 from rmutils.book.figures.style import BLUE, GREY, ORANGE, RED, SEQUENTIAL, colour_of, new_axes
 from rmutils.corpora.niah import NiahCase
 from rmutils.heads.scores import DECIMALS, Head, HeadScores
-from rmutils.paper.head_checks import stretches
 
 if TYPE_CHECKING:
     from rmutils.attention.decoding import Answer
@@ -213,25 +212,4 @@ def stability(tables: Mapping[str, pd.DataFrame]) -> Figure:
     for axes, name in zip(panels, ("overlap of the top heads", "rank correlation"), strict=True):
         axes.set(xscale="log", xlabel="needles or runs used", ylabel=name, ylim=(0, 1.03))
     panels[0].legend(fontsize=9, loc="lower right")
-    return figure
-
-
-def copied_runs(maps: pd.DataFrame) -> Figure:
-    """Which published runs have the same scores: a row per model, a block per stretch of copies."""
-    blocks = stretches(maps)
-    models = list(maps["model"].unique())
-    figure, panels = new_axes(0.5 + 0.95 * len(models), rows=len(models), squeeze=False)
-    for row, model in zip(panels[:, 0], models, strict=True):
-        own = blocks[blocks["model"] == model]
-        several = (own["length"] > 1).cumsum()
-        shades = [RED if n == 1 else (BLUE, 1 - 0.45 * (i % 2))
-                  for i, n in zip(several, own["length"], strict=True)]
-        row.broken_barh(list(zip(own["start"], own["length"], strict=True)), (0, 1),
-                        facecolors=shades, edgecolor="none")
-        row.set(yticks=[], xlim=(0, own["length"].sum()))
-        row.set_title(f"{model}: {own['map'].nunique()} different maps in "
-                      f"{own['length'].sum()} runs", loc="left")
-        row.spines["left"].set_visible(False)
-    panels[-1, 0].set_xlabel("published run, in the order of the file (a block: equal maps; "
-                           "red: a run by itself)")
     return figure

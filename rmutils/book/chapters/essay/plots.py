@@ -1,6 +1,6 @@
 """The figures of the front page."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullLocator, PercentFormatter
 
 from rmutils.book.experiments.masked_needles import MATCHED, TOP, WHOLE
+from rmutils.book.figures import style
 from rmutils.book.figures.style import BLUE, GREEN, GREY, INK, ORANGE, PALE, PURPLE, new_axes
 
 WIDTH = 4.9  # inches: narrower than a chapter's, so that a phone shows the labels without scrolling
@@ -23,6 +24,13 @@ COMPARED = {"non-retrieval-mask": "other heads\nswitched off",
             "random-mask": "random heads\nswitched off",
             "sft": "training on the\nwhole answers", "before": "no training"}
 ROWS = 60  # runs in a row of the figure of published runs
+
+
+def in_a_chapter(draw: Callable[..., Figure], *of: object) -> Figure:
+    """Draw a figure of the front page as wide as a chapter's, and as it is for a phone."""
+    figure = draw(*of, width=style.WIDTH)
+    style.FOR_A_PHONE[figure] = draw(*of)
+    return figure
 
 
 def few_heads(shape: tuple[int, int], heads: Sequence[tuple[int, int]],
@@ -79,10 +87,11 @@ def heads_that_hold(shares: pd.DataFrame, halves: Mapping[str, float]) -> Figure
     return figure
 
 
-def beside_controls(rows: pd.DataFrame, claimed: Mapping[str, float]) -> Figure:
+def beside_controls(rows: pd.DataFrame, claimed: Mapping[str, float],
+                    width: float = WIDTH) -> Figure:
     """Draw what RetMask scores beyond each comparison, model by model and pooled."""
     names = {against: COMPARED[against] for against in rows["against"].unique()}
-    figure, axes = new_axes(0.9 + 0.78 * len(names), width=WIDTH)
+    figure, axes = new_axes(0.9 + 0.78 * len(names), width=width)
     axes.axvline(0, color=INK, lw=0.8)
     for place, against in enumerate(names):
         own = rows[rows["against"] == against]
@@ -105,19 +114,20 @@ def beside_controls(rows: pd.DataFrame, claimed: Mapping[str, float]) -> Figure:
     return figure
 
 
-def published_runs(maps: pd.DataFrame) -> Figure:
+def published_runs(maps: pd.DataFrame, width: float = WIDTH) -> Figure:
     """Draw every published run as a square, filled where its scores occur for the first time."""
     models = [*maps["model"].unique()]
     tall = [-(-(maps["model"] == model).sum() // ROWS) for model in models]
-    figure, panels = new_axes(0.11 * sum(tall) + 0.42 * len(models), rows=len(models), width=WIDTH,
-                              height_ratios=[rows + 0.6 for rows in tall])
+    side = width / WIDTH  # of a square
+    figure, panels = new_axes(0.11 * side * sum(tall) + 0.42 * len(models), rows=len(models),
+                              width=width, height_ratios=[rows + 0.6 for rows in tall])
     for axes, model, rows in zip(panels, models, tall, strict=True):
         own = maps[maps["model"] == model].sort_values("run")
         at = np.arange(len(own))
         new = ~own["map"].duplicated().to_numpy()
         for chosen, colour in ((~new, PALE), (new, BLUE)):
-            axes.scatter(at[chosen] % ROWS, -(at[chosen] // ROWS), s=17, marker="s", color=colour,
-                         lw=0)
+            axes.scatter(at[chosen] % ROWS, -(at[chosen] // ROWS), s=17 * side**2, marker="s",
+                         color=colour, lw=0)
         axes.set(xlim=(-0.8, ROWS - 0.2), ylim=(-rows + 0.3, 0.7), xticks=[], yticks=[])
         axes.set_title(f"{model}: {new.sum()} of {len(own)} runs differ", loc="left", fontsize=FONT)
         axes.spines[:].set_visible(False)
