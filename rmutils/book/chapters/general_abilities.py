@@ -303,6 +303,34 @@ def abilities_lead(model: str, strategy: str) -> Measured:
     return _measured(_row(leads(model), model, strategy), model, strategy)
 
 
+@declare("abilities-lost", unit="", place=CHANGES, otherwise=(
+    "{strategy} loses {value} answers that {model} had right."))
+def answers_lost(model: str, strategy: str = RETMASK) -> Measured:
+    """Questions that were answered right before a training and are wrong after its first run."""
+    found = abilities(model)
+    return Measured.count(len(_lost(model, strategy)), [
+        found.artifacts[key] for key in ((BEFORE, 0), (strategy, 0))])
+
+
+def _lost(model: str, strategy: str) -> pd.DataFrame:
+    """Responses before and after to questions that only the untrained model has right."""
+    rows = abilities(model).samples
+    keys = ["task", "sample"]
+    before = rows[rows["strategy"] == BEFORE].set_index(keys)
+    after = rows[(rows["strategy"] == strategy) & (rows["seed"] == 0)].set_index(keys)
+    gone = (before["score"] == 100) & (after["score"].reindex(before.index) == 0)
+    return before[gone]
+
+
+def first_lost(model: str, strategy: str) -> tuple[str, dict[str, str]]:
+    """Return the first question that a training loses, and the answers after every training."""
+    task, sample = _lost(model, strategy).index[0]
+    _, items = planned_abilities(model).items(corpus_of(model))[task]
+    rows = abilities(model).samples
+    own = rows[(rows["task"] == task) & (rows["sample"] == sample) & (rows["seed"] == 0)]
+    return items[sample].prompt, dict(zip(own["strategy"], own["response"], strict=True))
+
+
 @declare("abilities-smallest-change", unit="points", place=CHANGES, otherwise=(
     "In {model}, a change of the mean over tasks by {value} points would likely have been seen."))
 def smallest_change(model: str) -> Measured:
