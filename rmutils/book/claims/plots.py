@@ -4,29 +4,60 @@ import html
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from IPython.display import HTML
+from IPython.display import HTML, Markdown
 from matplotlib.figure import Figure
 
 from rmutils.book.claims.claim_list import Judged, Part
-from rmutils.book.figures.report import fold, rounded
-from rmutils.book.figures.style import MODEL_COLOURS, PALE, new_axes, on
+from rmutils.book.figures.report import fold, inline, rounded
+from rmutils.book.figures.style import CALLED, FAINT, MODEL_COLOURS, PALE, new_axes, on
 from rmutils.book.figures.training_figures import SIGNS
-from rmutils.book.verdicts import UNDECIDED
+from rmutils.book.verdicts import (
+    AGAINST,
+    BLIND,
+    EXCLUDED,
+    NOT_RUN,
+    PARTLY,
+    REACHED,
+    SHOWN,
+    SMALLER,
+    UNDECIDED,
+    UNTESTABLE,
+)
 from rmutils.stats import Interval
 
 WIDTH, STEP = 240, 7  # width of a row's picture, and the height of an effect in it, in pixels
 
 
-def claims_that_matter(judged: Sequence[Judged], plain: Mapping[str, str]) -> HTML:
-    """Show some claims, by name, in plain words, with their verdicts and what was found."""
+def claims_that_matter(judged: Sequence[Judged],
+                       plain: Mapping[str, tuple[str, Markdown | None]]) -> HTML:
+    """Show some claims, by name, in plain words, with their verdicts in a word, and the number
+    that their page gives first; by default the one that says most."""
     by_name = {one.claim.id: one for one in judged}
     rows = "".join(
-        f"<tr><td>{html.escape(words)}</td><td>{_sign(by_name[name])}</td>"
-        f"<td>{_number(by_name[name])} {_link(by_name[name])}</td></tr>"
-        for name, words in plain.items())
+        f"<tr><td>{html.escape(words)}</td><td>{_word(by_name[name])}</td>"
+        f"<td>{inline(said.data) if said else _sentence(by_name[name])}</td></tr>"
+        for name, (words, said) in plain.items())
     return HTML('<div class="rm-claims rm-scroll"><table class="rm-table"><thead><tr><th>the claim'
-                "</th><th>verdict here</th><th>what decides most</th></tr></thead><tbody>"
+                "</th><th>verdict here</th><th>the number behind it</th></tr></thead><tbody>"
                 f"{rows}</tbody></table></div>")
+
+
+IN_A_WORD = {REACHED: "holds", SHOWN: "holds", SMALLER: "smaller", PARTLY: "in part",
+             EXCLUDED: "too small", UNDECIDED: "open", AGAINST: "opposite", BLIND: "not testable",
+             NOT_RUN: "not run", UNTESTABLE: "not testable"}
+"""The verdicts for a reader of ten of them."""
+
+
+def _sentence(one: Judged) -> str:
+    number = _number(one)
+    for model, called in CALLED.items():
+        number = number.replace(model, called)
+    return f"{number[:1].upper()}{number[1:]}."
+
+
+def _word(one: Judged) -> str:
+    sign, kind = SIGNS[one.verdict]
+    return f'<span class="rm-sign rm-{kind}">{sign}</span> {IN_A_WORD[one.verdict]}'
 
 
 def claim_list(judged: Sequence[Judged]) -> HTML:
@@ -150,7 +181,7 @@ def verdicts_by_topic(judged: Sequence[Judged]) -> Figure:
 
 KINDS = {"for": ("✓ shown", "#7fc8a9"), "part": ("✓< ½ smaller, or in part", "#cfe8b4"),
          "small": ("< size excluded", "#f6d58a"), "against": ("✗ opposite shown", "#f0a48a"),
-         "open": ("? undecided", PALE), "blind": ("– · could not be shown here", "#f1f3f5")}
+         "open": ("? undecided", PALE), "blind": ("– · could not be shown here", FAINT)}
 """Label and colour of the parts of a bar: the signs and colours of the list of claims."""
 
 

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from rmutils.book.figures.report import number
-from rmutils.book.figures.style import BLUE, FOR_A_PHONE, GREY, INK, PHONE, RED, new_axes
+from rmutils.book.figures.style import BLUE, CALLED, FOR_A_PHONE, GREY, INK, PHONE, RED, new_axes
 from rmutils.book.verdicts import ALPHA
 
 SIGNS = {"above": (">", BLUE, "interval above {}"), "below": ("<", RED, "interval below {}"),
@@ -30,7 +30,8 @@ def forest(table: pd.DataFrame, xlabel: str, *, label: str = "label", value: str
     table = pd.DataFrame({
         "label": table[label], "value": table[value], "low": table["low"], "high": table["high"],
         "p": table[p] if p else 0.0,
-        "group": table[group] if group else "", "panel": table[panel] if panel else ""})
+        "group": table[group] if group else "", "panel": table[panel] if panel else ""}
+        ).replace(dict.fromkeys(("label", "group", "panel"), CALLED))
     if (count := table["panel"].nunique()) > PANELS:
         raise ValueError(f"{count} panels; a figure has room for {PANELS}")
     figure = _wide(table, xlabel, reference, signs, sharex)

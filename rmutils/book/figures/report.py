@@ -92,11 +92,15 @@ def say(text: str) -> Markdown | None:
 MOST_FOUND = 3  # sentences of what was found: more is not read
 
 
+def inline(text: str) -> str:
+    """Return a line of Markdown as HTML."""
+    return MarkdownIt("js-default").renderInline(text)
+
+
 def what_we_found(question: str, *findings: str | Markdown) -> HTML:
     """Show a chapter's question and what was found: the book puts the box below the title."""
     if not 1 <= len(findings) <= MOST_FOUND:
         raise ValueError(f"{len(findings)} findings: a chapter shows one to {MOST_FOUND}")
-    inline = MarkdownIt("js-default").renderInline
     items = "".join(f"<li>{inline(getattr(one, 'data', one))}</li>" for one in findings)
     return HTML(f'<section class="rm-found" aria-label="What we found"><p>{inline(question)}</p>'
                 f"<p><strong>What we found</strong></p><ul>{items}</ul></section>")

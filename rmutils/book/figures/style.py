@@ -56,6 +56,9 @@ MODEL_COLOURS = {
     "Olmo-3-7B-Instruct": RED,
     "tiny-olmo3": RED,
 }
+CALLED = {"smollm2-135m": "SmolLM2", "gemma3-270m": "Gemma", "qwen2.5-coder-0.5b": "Qwen-0.5B",
+          "qwen2.5-coder-1.5b": "Qwen-1.5B"}
+"""What prose and figures call a model; others by their names."""
 SEQUENTIAL = "cividis"
 
 PALE = "#D3D9E0"

@@ -129,8 +129,8 @@ def needles_lost_by_more_heads(model: str, heads: int) -> Effect:
 @declare("repetition-added", unit="points", place=LARGE, otherwise=(
     "Without its retrieval heads {model} repeats {value} points {more|less} of what it says {ci}: "
     "{verdict}."))
-@quantity("without its retrieval heads {model} repeats {effect} percentage points more of what it "
-          "says", scale=100)
+@quantity("without its retrieval heads the share of what {model} says again changes by {effect} "
+          "percentage points", scale=100)
 def repetition_added_at_tau(model: str) -> Effect:
     """Rise of the repetition rate of short answers without the retrieval heads; mean over their
     number and the two next to it in the sweep, because few answers are asked at each."""
@@ -142,8 +142,8 @@ def repetition_added_at_tau(model: str) -> Effect:
 @declare("repetition-at-most", unit="percentage points", place=LARGE, otherwise=(
     "With the most heads masked, {model} repeats {value} percentage points {more|less} of what it "
     "says {ci}: {verdict}."))
-@quantity("with the most heads masked {model} repeats {effect} percentage points more of what it "
-          "says", scale=100)
+@quantity("with the most heads masked the share of what {model} says again changes by {effect} "
+          "percentage points", scale=100)
 def repetition_added_at_most(model: str) -> Effect:
     """Rise of the repetition rate of short answers at the largest number of masked heads."""
     swept = larger_sweep(model)
