@@ -263,7 +263,7 @@ def glimpse(run: Run) -> str:
                    ["".join(f"<td>{one}</td>" for one in row) for row in rows if row],
                    named=html.escape(heading(run)))
     return (f'```{{raw}} html\n<div class="rm-glimpse">{table}</div>\n<p><a href="{run.page}.html">'
-            "All that differs, side by side</a></p>\n```\n")
+            "All differences</a></p>\n```\n")
 
 
 def _sentences(*sides: NotebookNode) -> list[str] | None:
