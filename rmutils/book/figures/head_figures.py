@@ -13,7 +13,16 @@ from matplotlib.collections import QuadMesh
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from rmutils.book.figures.style import BLUE, GREY, ORANGE, RED, SEQUENTIAL, colour_of, new_axes
+from rmutils.book.figures.style import (
+    BLUE,
+    CALLED,
+    GREY,
+    ORANGE,
+    RED,
+    SEQUENTIAL,
+    colour_of,
+    new_axes,
+)
 from rmutils.corpora.niah import NiahCase
 from rmutils.heads.scores import DECIMALS, Head, HeadScores
 
@@ -72,7 +81,7 @@ def head_maps(detections: Mapping[str, HeadScores], tau: float) -> Figure:
     for axes, (model, scores) in zip(grid, detections.items(), strict=False):
         mesh = _cells(axes, scores.mean.T, 1)
         reached = (scores.mean.round(DECIMALS) >= tau).sum()
-        axes.set_title(f"{model}: {reached} of {scores.mean.size}")
+        axes.set_title(f"{CALLED.get(model, model)}: {reached} of {scores.mean.size}")
         axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
         axes.yaxis.set_major_locator(MaxNLocator(3, integer=True))
     for axes in grid[len(detections):]:

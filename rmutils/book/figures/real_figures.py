@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from rmutils.book.experiments.masked_needles import ANYWHERE, MATCHED, TOP, WHOLE
 from rmutils.book.figures.report import how_made
-from rmutils.book.figures.style import BLUE, GREY, INK, RED, new_axes
+from rmutils.book.figures.style import BLUE, CALLED, GREY, INK, RED, new_axes
 from rmutils.core.experiment import Plan
 from rmutils.core.results import Artifact
 
@@ -30,7 +30,7 @@ def needles_left_figure(shares: pd.DataFrame, heads: Mapping[str, int]) -> Figur
     for axes, (model, total) in zip(grid.flat, heads.items(), strict=False):
         own = shares[shares["model"] == model]
         _curves(axes, own, total)
-        axes.set_title(f"{model} ({total} heads)")
+        axes.set_title(f"{CALLED.get(model, model)} ({total} heads)")
     for axes in grid.flat[len(heads):]:
         axes.set_axis_off()
     first = grid.flat[0]

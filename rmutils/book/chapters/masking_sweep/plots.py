@@ -11,7 +11,17 @@ from matplotlib.ticker import NullLocator
 from rmutils.book.chapters.masking_sweep.sweet_spot import PERPLEXITY, REPETITION
 from rmutils.book.experiments.sweep_questions import HAYSTACK, NEXT_WORDS
 from rmutils.book.figures import style
-from rmutils.book.figures.style import BLUE, GREY, INK, ORANGE, RED, WIDTH, colour_of, new_axes
+from rmutils.book.figures.style import (
+    BLUE,
+    CALLED,
+    GREY,
+    INK,
+    ORANGE,
+    RED,
+    WIDTH,
+    colour_of,
+    new_axes,
+)
 from rmutils.heads.masking import MATCHED
 
 
@@ -90,7 +100,7 @@ def sweeps_of_models(curves: Mapping[str, Mapping[str, pd.DataFrame]], heads: Ma
                 style.with_intervals(axes, 100 * part["count"] / heads[model] * 1.04**i, percent,
                                      label=label, color=colour, marker=marker, ls=line, ms=4,
                                      lw=1.4, capsize=2)
-        axes.set_title(f"{model} ({heads[model]} heads)", fontsize=10)
+        axes.set_title(f"{CALLED.get(model, model)} ({heads[model]} heads)", fontsize=10)
     axes = panels[0]  # where the legend hides no bar
     axes.set_xscale("symlog", linthresh=1, linscale=0.6)
     ticks = [0, 1, 3, 10, 30]
