@@ -192,12 +192,14 @@ def check_table(path: Path) -> Path:
 
 def write_table(table: pd.DataFrame, path: Path) -> None:
     """Write a table in the format that the file's ending names, without its index."""
-    if check_table(path).suffix == ".parquet":
-        table.to_parquet(path, index=False)
-    elif path.suffix == ".jsonl":
-        table.to_json(path, orient="records", lines=True, force_ascii=False)
-    else:
-        table.to_csv(path, index=False, quoting=csv.QUOTE_NONNUMERIC)
+    check_table(path)
+    with keeping(path.parent, f"writing {path}"):
+        if path.suffix == ".parquet":
+            table.to_parquet(path, index=False)
+        elif path.suffix == ".jsonl":
+            table.to_json(path, orient="records", lines=True, force_ascii=False)
+        else:
+            table.to_csv(path, index=False, quoting=csv.QUOTE_NONNUMERIC)
 
 
 def read_table(path: Path, text: Sequence[str] = ()) -> pd.DataFrame:

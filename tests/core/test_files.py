@@ -26,6 +26,14 @@ def test_tables_come_back_as_they_were(tmp_path, ending):
     pd.testing.assert_frame_equal(back, TABLE)
 
 
+@pytest.mark.parametrize("ending", TABLES)
+def test_a_table_that_finds_no_room_is_told(tmp_path, ending):
+    """Answers took minutes, and are kept: only the file is written again."""
+    (tmp_path / f"table{ending}").symlink_to("/dev/full")
+    with pytest.raises(UserError, match="the disk of .* is full"):
+        write_table(TABLE, tmp_path / f"table{ending}")
+
+
 def test_other_endings_are_refused(tmp_path):
     for use in (read_table, lambda path: write_table(TABLE, path)):
         with pytest.raises(UserError, match=r"table.xlsx: .*\.parquet, \.jsonl or \.csv"):
