@@ -14,6 +14,7 @@ from rmutils.book.figures.style import (
     GREY,
     INK,
     ORANGE,
+    PALE,
     PURPLE,
     RED,
     colour_of,
@@ -99,7 +100,8 @@ SHIFT = 0.13  # before is drawn so much above a model's row, and after below
 
 
 def before_and_after(table: pd.DataFrame, xlabel: str) -> Figure:
-    """A panel for each benchmark, a row for each model: a grey dot before, a coloured one after."""
+    """A panel for each benchmark, a row for each model: a grey dot before, a coloured one after,
+    and a pale band that chance allows around the first."""
     panels, models = (list(table[name].unique()) for name in ("benchmark", "model"))
     lines = -(-len(panels) // COLUMNS)
     figure, grid = new_axes(lines * (0.75 + 0.3 * len(models)) + 0.3, lines,
@@ -107,11 +109,9 @@ def before_and_after(table: pd.DataFrame, xlabel: str) -> Figure:
     for axes, name in zip(grid, panels, strict=False):
         for row in table[table["benchmark"] == name].itertuples():
             y, colour = models.index(row.model), colour_of(row.model)
+            axes.hlines(y, row.before - row.chance, row.before + row.chance, color=PALE, lw=12)
             axes.plot((row.before, row.after), (y - SHIFT, y + SHIFT), color=colour, lw=1)
             for when, tone, place in (("before", GREY, y - SHIFT), ("after", colour, y + SHIFT)):
-                if hasattr(row, f"{when}_low"):
-                    ends = getattr(row, f"{when}_low"), getattr(row, f"{when}_high")
-                    axes.hlines(place, *ends, color=tone, lw=1.2)
                 axes.plot(getattr(row, when), place, "o", ms=4.5, color=tone, zorder=3)
         axes.set_title(name)
         axes.locator_params(axis="x", nbins=4)
