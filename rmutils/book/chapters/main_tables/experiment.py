@@ -11,6 +11,10 @@ from rmutils.core.results import Artifact
 from rmutils.evaluation.helmet import EvaluateConfig, averages, evaluate_stored
 from rmutils.evaluation.helmet.averages import OVERALL, samples_of
 from rmutils.evaluation.helmet.evaluation import evaluation_command
+from rmutils.evaluation.helmet.prompts import prompter_of, questions
+from rmutils.evaluation.helmet.suite import DATASETS
+from rmutils.models import load_model
+from rmutils.models.language_model import counter
 from rmutils.pipeline.retmask import RetMaskRun
 from rmutils.preference.strategies import STRATEGIES
 from rmutils.stats import MORE_POINTS, compare, holm
@@ -102,3 +106,36 @@ def able_to_differ(table: pd.DataFrame, blind: Collection[str]) -> pd.DataFrame:
     few = table.loc[table["p"].isna(), "category"]
     kept = table[~table["category"].isin({*few, *blind})]
     return kept.assign(p_holm=holm(kept["p"]))
+
+
+@dataclass(frozen=True)
+class ChangedAnswer:
+    """A question whose answer is better or worse after a training."""
+
+    support: str  # the sentences of its text from which the answer follows
+    question: str
+    golds: tuple[str, ...]
+    length: int  # tokens of its text
+    answers: dict[str, str]  # strategy -> answer of its first run
+    better: int  # answers to all questions that score more after RetMask, and less
+    worse: int
+    all: int
+
+
+def first_changed(found: Evaluated, config: EvaluateConfig, dataset: str) -> ChangedAnswer:
+    """Return the first question of a data set whose score RetMask changes, of its first seed."""
+    keys = ["dataset", "length", "sample", "metric"]
+    seed = found.scores.loc[found.scores["strategy"] == "retmask", "seed"].min()
+    own = found.scores[found.scores["seed"].eq(seed) | found.scores["strategy"].eq(BEFORE)]
+    score = own.pivot(index=keys, columns="strategy", values="score")
+    change = score["retmask"] - score[BEFORE]
+    _, length, sample, _ = next(key for key in change.index
+                                if key[0] == dataset and change[key] != 0)
+    lm = load_model(found.model)
+    asked = questions(prompter_of(lm, DATASETS[dataset], length, config, counter(lm)), sample + 1)
+    question = asked[sample].question
+    answers = own[(own["dataset"] == dataset) & (own["length"] == length)
+                  & (own["sample"] == sample)].set_index("strategy")["response"]
+    return ChangedAnswer(" ".join(question.support), question.after.strip(), question.golds,
+                         length, answers.to_dict(), int((change > 0).sum()),
+                         int((change < 0).sum()), len(change))

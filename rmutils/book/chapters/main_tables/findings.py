@@ -132,13 +132,3 @@ def task_points_lost(model: str) -> Measured:
                         "compute_real auto` makes them.")
     used = [artifact.name for artifact in real_tasks.tasks_by_state(model).artifacts]
     return Measured.row(found[model], used, p="p_holm")
-
-
-def leads_by_model() -> pd.DataFrame:
-    """Return RetMask minus other heads and minus no training, model by model and pooled."""
-    table, _ = beside_controls()
-    table = table[table["against"].isin([OTHER_HEADS, BEFORE])]
-    groups = {OTHER_HEADS: "minus training with other heads masked", BEFORE: "minus no training"}
-    pooled = f"pooled over {len(leads(BEFORE))} models"
-    return table.assign(group=table["against"].map(groups),
-                        label=table["model"].replace("", pooled))
