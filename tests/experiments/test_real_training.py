@@ -145,6 +145,23 @@ def test_needles_in_points(result):
     assert found.loc[("needles", MATCHED, "2"), "p"] == pytest.approx(2 / 16)
 
 
+def test_first_needle_that_is_found_before_and_lost_after():
+    asked = real_training.asked_needles().needles
+
+    def answers(success):
+        return pd.DataFrame({"needle": [0, 1, 1, 2], "success": success,
+                             "response": [f"{ok} {i}" for i, ok in enumerate(success)]})
+
+    arms = {BEFORE: [0, 1, 1, 1], RETMASK: [0, 1, 0, 0], MATCHED: [1, 1, 1, 0]}
+    tables = {("needles", arm, 0 if arm == BEFORE else 1): answers([*map(bool, found)])
+              for arm, found in arms.items()}
+    lost = RealTraining({}, tables, [], []).first_lost()
+    assert (lost.needle, lost.question) == (asked[1].needle, asked[1].question)
+    assert (lost.before, lost.after, lost.control) == ("True 2", "False 2", "True 2")
+    tables["needles", RETMASK, 1] = tables["needles", BEFORE, 0]
+    assert RealTraining({}, tables, [], []).first_lost() is None
+
+
 def test_levels_of_each_model(result):
     found = result.levels().set_index(["outcome", "arm", "seed"])
     share = found.loc["needles found, %", "value"]

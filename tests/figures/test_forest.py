@@ -115,3 +115,8 @@ def test_a_second_picture_for_a_phone_holds_the_same_with_names_above_the_rows()
     assert there.y1 < here.y0  # below each other
     _, metadata = carried(figure)
     assert f'width="{72 * PHONE:g}pt"' in metadata["rmutils"]["phone"]
+
+
+def test_models_are_called_as_in_prose():
+    axes, = forest(TABLE.replace("m", "smollm2-135m"), "points", **COLUMNS).axes
+    assert [t.get_text() for t in axes.get_yticklabels()][0] == "SmolLM2"
