@@ -160,7 +160,8 @@ def test_failures(monkeypatch):
     table = pd.concat([table, table.assign(kind="format constraint")])
     prompts = tuple(SimpleNamespace(text=f"name {i}") for i in range(10))
     monkeypatch.setattr(
-        failure_modes, "_stored_failures", lambda model: (FailureModes(prompts, table), ARTIFACT))
+        failure_modes, "_stored_failures", lambda model: (
+            FailureModes(prompts, table), [ARTIFACT.name]))
     monkeypatch.setattr(failure_modes, "OUTCOMES", {
         "entity name": ("copied", "missing"), "format constraint": ("kept", "lost")})
     monkeypatch.setattr(failure_modes, "outcome", lambda prompt, text: (
@@ -173,10 +174,12 @@ def test_failures(monkeypatch):
     assert [(e.clusters, e.blocked) for e in effects] == [(10, "")] * 3
     same_layers = table[(table["kind"] == "entity name") & (table["masked"] == "nothing")].assign(
         masked=MATCHED, passed=lambda rows: rows["prompt"] < 4)
-    monkeypatch.setattr(failure_modes, "_same_layers", lambda model: (
-        FailureModes(prompts, same_layers), SimpleNamespace(name="stored-2")))
+    monkeypatch.setattr(failure_modes, "_stored_failures", lambda model: (
+        FailureModes(prompts, table).beside(FailureModes(prompts, same_layers)),
+        [ARTIFACT.name, "stored-2"]))
     matched = failures_added_by_same_layers("m", "entity name")
-    assert matched.value == pytest.approx(0.9 - 0.4) and matched.artifacts == ("stored-2",)
+    assert matched.value == pytest.approx(0.9 - 0.4) and matched.artifacts == (
+        ARTIFACT.name, "stored-2")
     monkeypatch.setattr(failure_modes, "outcome", lambda prompt, text: (
         "kept" if text == prompt.text else "lost"))
     assert "repeats the prompt passes 100%" in failures_added(

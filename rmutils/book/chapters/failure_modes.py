@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, reduce
 from pathlib import Path
 from typing import Annotated
 
@@ -13,11 +13,11 @@ import numpy as np
 import pandas as pd
 from pydantic import Field
 
-from rmutils.book.experiments.planned_runs import layer_matched
 from rmutils.book.findings import NONE, Measured, declare
 from rmutils.book.verdicts import MARGIN, Effect, blind_spot, quantity
 from rmutils.core.config import Config, added, digest, run_notebook
 from rmutils.core.errors import NotStored, UserError
+from rmutils.core.experiment import load_plan
 from rmutils.core.results import Artifact, Compute, Stage, Tables
 from rmutils.evaluation.failure_prompts import (
     OUTCOMES,
@@ -144,10 +144,13 @@ class FailureModes:
         return cls(tuple(prompts), responses.assign(outcome=found, passed=found == first))
 
     def beside(self, other: FailureModes) -> FailureModes:
-        """These responses and those of other masks to the same prompts."""
+        """These responses and those of other masks, or further draws, to the same prompts."""
         if self.prompts != other.prompts:
             raise UserError("the responses answer different prompts.")
-        return FailureModes(self.prompts, pd.concat([self.table, other.table], ignore_index=True))
+        draws = self.table.groupby(["kind", "masked"])["draw"].max() + 1
+        rows = other.table.join(draws.rename("before"), on=["kind", "masked"])
+        rows["draw"] += rows.pop("before").fillna(0).astype(int)
+        return FailureModes(self.prompts, pd.concat([self.table, rows], ignore_index=True))
 
     def shares(self, result: str | None = None, by: str = "kind") -> pd.DataFrame:
         """Share of each masked model's responses that pass, or have another outcome."""
@@ -243,25 +246,17 @@ def failures_added_beyond_others(model: str, kind: str) -> Effect:
 
 
 @cache
-def _stored_failures(model: str) -> tuple[FailureModes, Artifact]:
-    """Read once: checking all responses takes a second."""
-    return failure_modes_stored(model, compute="never")
-
-
-@cache
-def _same_layers(model: str) -> tuple[FailureModes, Artifact]:
-    """The responses that a plan asks of names, with others of the same layers masked."""
-    plan = layer_matched("08_failure_modes")
-    return failure_modes_stored(model, FailureConfig(
-        policies=(MATCHED,), draws=plan["draws"], kinds=(COPIED,)), compute="never")
+def _stored_failures(model: str) -> tuple[FailureModes, list[str]]:
+    """All responses that the plan counts, read once: checking them takes a second."""
+    parts = [failure_modes_stored(model, FailureConfig.model_validate(asked), compute="never")
+             for asked in load_plan("more_failures").content["asked"][model]]
+    return (reduce(FailureModes.beside, [modes for modes, _ in parts]),
+            [artifact.name for _, artifact in parts])
 
 
 def _lost(model: str, kind: str, more: str, less: str) -> Effect:
-    modes, artifact = _stored_failures(model)
-    if less == MATCHED:
-        matched, artifact = _same_layers(model)
-        modes = modes.beside(matched)
-    return _effect(modes, kind, more, less, [artifact.name])
+    modes, artifacts = _stored_failures(model)
+    return _effect(modes, kind, more, less, artifacts)
 
 
 def failure_blind_spot(modes: FailureModes, kind: str) -> str:
@@ -274,7 +269,7 @@ def failure_blind_spot(modes: FailureModes, kind: str) -> str:
     shifted = [*own["text"].iloc[1:], own["text"].iloc[0]]
     chance = np.mean([outcome(prompt, text) == right
                       for prompt, text in zip(prompts, shifted, strict=True)])
-    return blind_spot(100 * own["passed"].mean(), 100 * chance, kind)
+    return blind_spot(100 * own["passed"].mean(), 100 * chance, kind, ceiling=False)  # a loss
 
 
 def _effect(modes: FailureModes, kind: str, more: str, less: str,
