@@ -160,7 +160,7 @@ def test_failures(monkeypatch):
     table = pd.concat([table, table.assign(kind="format constraint")])
     prompts = tuple(SimpleNamespace(text=f"name {i}") for i in range(10))
     monkeypatch.setattr(
-        failure_modes, "_stored_failures", lambda model: (
+        failure_modes, "planned_failures", lambda model: (
             FailureModes(prompts, table), [ARTIFACT.name]))
     monkeypatch.setattr(failure_modes, "OUTCOMES", {
         "entity name": ("copied", "missing"), "format constraint": ("kept", "lost")})
@@ -174,7 +174,7 @@ def test_failures(monkeypatch):
     assert [(e.clusters, e.blocked) for e in effects] == [(10, "")] * 3
     same_layers = table[(table["kind"] == "entity name") & (table["masked"] == "nothing")].assign(
         masked=MATCHED, passed=lambda rows: rows["prompt"] < 4)
-    monkeypatch.setattr(failure_modes, "_stored_failures", lambda model: (
+    monkeypatch.setattr(failure_modes, "planned_failures", lambda model: (
         FailureModes(prompts, table).beside(FailureModes(prompts, same_layers)),
         [ARTIFACT.name, "stored-2"]))
     matched = failures_added_by_same_layers("m", "entity name")

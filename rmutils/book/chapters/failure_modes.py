@@ -245,8 +245,11 @@ def failures_added_beyond_others(model: str, kind: str) -> Effect:
     return _lost(model, kind, ANYWHERE, RETRIEVAL)
 
 
+LARGER = "qwen2.5-coder-0.5b"  # the plan's second model
+
+
 @cache
-def _stored_failures(model: str) -> tuple[FailureModes, list[str]]:
+def planned_failures(model: str) -> tuple[FailureModes, list[str]]:
     """All responses that the plan counts, read once: checking them takes a second."""
     parts = [failure_modes_stored(model, FailureConfig.model_validate(asked), compute="never")
              for asked in load_plan("more_failures").content["asked"][model]]
@@ -255,7 +258,7 @@ def _stored_failures(model: str) -> tuple[FailureModes, list[str]]:
 
 
 def _lost(model: str, kind: str, more: str, less: str) -> Effect:
-    modes, artifacts = _stored_failures(model)
+    modes, artifacts = planned_failures(model)
     return _effect(modes, kind, more, less, artifacts)
 
 
