@@ -135,7 +135,7 @@ def _named(value: str | int | None) -> str:
     """A strategy by its name; a model as it is typed."""
     if value in STRATEGIES:
         return STRATEGIES[str(value)].name
-    return f"`{value}`" if re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)+", str(value)) else str(value)
+    return f"`{value}`" if re.fullmatch(r"[a-z0-9.]+(-[a-z0-9.]+)+", str(value)) else str(value)
 
 
 QUANTITIES: Registry[Quantity] = Registry("quantity", "rmutils.quantities")
