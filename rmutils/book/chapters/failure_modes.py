@@ -126,7 +126,7 @@ def chapter_command(name: str, config: FailureConfig) -> str:
             policies=config.policies, kinds=config.kinds))})  # the chapter asks under all masks
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class FailureModes:
     """Responses to the same prompts, each with what came out."""
 
@@ -262,6 +262,7 @@ def _lost(model: str, kind: str, more: str, less: str) -> Effect:
     return _effect(modes, kind, more, less, artifacts)
 
 
+@cache
 def failure_blind_spot(modes: FailureModes, kind: str) -> str:
     """Why responses of this kind could not have shown it."""
     own = modes.table.query("kind == @kind and masked == @WHOLE")
