@@ -75,11 +75,11 @@ def test_folded_tables_and_their_notes_share_a_fold():
     gather(outputs)
     shown = [one.astext() for one in outputs.findall(nodes.raw)]
     assert shown[:2] == ["<svg>", beside] and shown[-1] == "</details>" and len(shown) == 9
-    assert shown[2].endswith("<summary>The numbers in 2 tables</summary>")
+    assert shown[2].endswith("<summary>The numbers, 2 tables</summary>")
     assert shown[4].count('<details class="rm-fold" open>') == 1
     alone = nodes.container("", NumberedTable("", raw(folded)), raw(beside))
     gather(alone)
-    assert alone.children[0].astext().endswith("<summary>The numbers in a table</summary>")
+    assert alone.children[0].astext().endswith("<summary>The numbers</summary>")
 
 
 def test_sections_without_data_are_left_out():

@@ -160,8 +160,7 @@ def gather(outputs: nodes.Element) -> None:
                 raw.replace_self(nodes.raw("", raw.astext().replace(
                     f'<details class="{FOLDED}">', f'<details class="{FOLDED}" open>'),
                     format=raw["format"]))
-        line = "The numbers in a table" if len(tables) < 2 else (
-            f"The numbers in {len(tables)} tables")
+        line = "The numbers" if len(tables) < 2 else f"The numbers, {len(tables)} tables"
         outputs.insert(outputs.index(row[-1]) + 1, nodes.raw("", "</details>", format="html"))
         outputs.insert(outputs.index(row[0]), nodes.raw(
             "", f'<details class="rm-numbers"><summary>{line}</summary>', format="html"))
