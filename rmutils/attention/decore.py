@@ -18,7 +18,7 @@ from rmutils.core.errors import UserError
 from rmutils.core.validation import FrozenHeads
 from rmutils.models import LanguageModel
 from rmutils.models.engine.caches import Trunk, stack_caches
-from rmutils.models.engine.contrast import COPIES, Contrast
+from rmutils.models.engine.contrastive_decoding import COPIES, ContrastiveDecoding
 from rmutils.models.engine.generation import generate
 
 
@@ -42,14 +42,14 @@ class DeCoRe(AttentionVariant):
         if not lm.checked_heads(self.heads):
             raise UserError("DeCoRe needs to know which heads the masked model lacks: set heads, "
                             "to the retrieval heads as from `rmutils detect`.")
-        yield ContrastedModel(lm, contrast=Contrast(self.heads, self.cap, self.relative))
+        yield ContrastedModel(lm, contrast=ContrastiveDecoding(self.heads, self.cap, self.relative))
 
 
 @dataclass(frozen=True)
 class ContrastedModel(AttachedModel):
     """Reads prompts as the whole model; what follows is read by the masked model, too."""
 
-    contrast: Contrast = Contrast(())
+    contrast: ContrastiveDecoding = ContrastiveDecoding(())
 
     def answer(
         self, prompts: Sequence[Sequence[int]], *, max_new_tokens: int, done: Done,

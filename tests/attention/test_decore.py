@@ -12,7 +12,7 @@ from rmutils.core.errors import UserError
 from rmutils.corpora.niah import load_haystacks
 from rmutils.evaluation.helmet import EvaluateConfig, evaluate
 from rmutils.models import load_model
-from rmutils.models.engine.contrast import Contrast
+from rmutils.models.engine.contrastive_decoding import ContrastiveDecoding
 from rmutils.models.engine.generation import generate, next_token_logits
 from tests.conftest import two_families
 
@@ -75,7 +75,7 @@ def test_answers_are_those_of_two_slow_models(lm, prompts, options, batch_tokens
     stop_ids = {whole[0][2], whole[2][4]}
     expected = [[*takewhile(lambda token: token not in stop_ids, said)] for said in whole]
     found = generate(lm, prompts, max_new_tokens=6, stop_ids=stop_ids, batch_tokens=batch_tokens,
-                     contrast=Contrast(HEADS, **options))
+                     contrast=ContrastiveDecoding(HEADS, **options))
     assert found == expected and len({*map(len, expected)}) > 1
     assert found != generate(lm, prompts, max_new_tokens=6, stop_ids=stop_ids)
 
@@ -93,14 +93,15 @@ def test_texts_are_read_by_the_formula(lm, prompts):
 def test_a_model_that_is_sure_of_itself_is_not_contrasted():
     """At entropy 0, log p is that of the whole model; equal models give the model itself."""
     logits = torch.tensor([[60.0, 0, 0], [0, 60.0, 0], [3.0, 2, 1], [3.0, 2, 1]])
-    sure, equal = Contrast(((0, 0),)).combine(logits)
+    sure, equal = ContrastiveDecoding(((0, 0),)).combine(logits)
     torch.testing.assert_close(sure, logits[0].log_softmax(-1))
     torch.testing.assert_close(equal, logits[2].log_softmax(-1))
 
 
 def test_heads_are_watched_while_the_answer_is_written(llama):
     prompt = [40, 41, 42, 43, 40, 41]
-    said, = generate(llama, [prompt], max_new_tokens=4, stop_ids=(), contrast=Contrast(HEADS))
+    said, = generate(llama, [prompt], max_new_tokens=4, stop_ids=(),
+                     contrast=ContrastiveDecoding(HEADS))
     with DeCoRe(heads=HEADS).attached(llama) as model:
         answer = model.watch(prompt, max_new_tokens=4, stop_ids=())
     assert answer.tokens.tolist() == said and answer.positions.shape == (4, *llama.shape)
@@ -111,7 +112,7 @@ def test_heads_are_checked_and_come_back(llama):
         with pytest.raises(UserError, match=message), DeCoRe(heads=heads).attached(llama):
             pass
     before = next_token_logits(llama, [40, 41, 42])
-    generate(llama, [[40, 41, 42]], max_new_tokens=2, contrast=Contrast(HEADS))
+    generate(llama, [[40, 41, 42]], max_new_tokens=2, contrast=ContrastiveDecoding(HEADS))
     torch.testing.assert_close(next_token_logits(llama, [40, 41, 42]), before, rtol=0, atol=0)
 
 

@@ -18,7 +18,7 @@ from rmutils.heads.masking import (
     mask_heads,
     scaled_outputs,
 )
-from rmutils.models.engine.contrast import Contrast
+from rmutils.models.engine.contrastive_decoding import ContrastiveDecoding
 from rmutils.models.head_blocks import projections
 from rmutils.models.products import use_onednn
 from tests.architectures import OWN, make
@@ -203,7 +203,7 @@ USES = {
     "mask": lambda lm: mask_heads(lm, [(1, 2)]).__enter__(),
     "mask, mean": lambda lm: mask_heads(lm, [(1, 2)], "mean").__enter__(),
     "scale": lambda lm: scaled_outputs(lm, [(1, 2)], 0.5).__enter__(),
-    "contrast": lambda lm: Contrast([(1, 2)]).masking(lm.model).__enter__(),
+    "contrast": lambda lm: ContrastiveDecoding([(1, 2)]).masking(lm.model).__enter__(),
     **{score: lambda lm, score=score: detect(lm, GRID.changed({"score": score}))
        for score in ("copy", "dla", "patching", "query")}}
 

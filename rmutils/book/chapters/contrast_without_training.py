@@ -27,7 +27,7 @@ from rmutils.heads.detection import DetectConfig, even_depths
 from rmutils.heads.masking import draw_layer_matched
 from rmutils.heads.scores import Head
 from rmutils.models import LanguageModel, load_model
-from rmutils.models.engine.contrast import Contrast
+from rmutils.models.engine.contrastive_decoding import ContrastiveDecoding
 from rmutils.pipeline.retmask import run_retmask
 from rmutils.stats import DIFFERENCE, LEVEL, SHARE, compare, contrast, holm, interval
 
@@ -261,7 +261,7 @@ WRITERS = {"the model": BLUE, "without retrieval heads": GREY, "contrast": ORANG
 def next_words(lm: LanguageModel, heads: Collection[Head], text: str, most: int = 3,
                least: float = 0.02) -> pd.DataFrame:
     """Return the likeliest next words of each of `WRITERS`, with the probability by all three."""
-    how = Contrast(heads)
+    how = ContrastiveDecoding(heads)
     with how.masking(lm.model):
         logits = lm.model(torch.tensor([lm.tokenizer(text).input_ids] * 2)).logits[:, -1].float()
     three = torch.cat([logits, how.combine(logits)]).softmax(-1)

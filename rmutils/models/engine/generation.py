@@ -18,7 +18,7 @@ from transformers import DynamicCache, PreTrainedModel
 from rmutils.core.errors import UserError
 from rmutils.core.validation import checked
 from rmutils.models.engine.caches import Trunk, common_prefix, families, stack_caches
-from rmutils.models.engine.contrast import COPIES, Contrast
+from rmutils.models.engine.contrastive_decoding import COPIES, ContrastiveDecoding
 from rmutils.models.engine.implementations import writing
 from rmutils.models.head_blocks import check_attention_alone, keeps_states
 from rmutils.models.language_model import LanguageModel
@@ -116,7 +116,7 @@ def generate(
     top_p: float = 1.0,
     seeds: Sequence[int] | None = None,
     stop_ids: Collection[int] | None = None,
-    contrast: Contrast | None = None,
+    contrast: ContrastiveDecoding | None = None,
     batch_tokens: int | None = None,
     done: Callable[[int, list[int]], None] | None = None,
 ) -> Any:
@@ -142,7 +142,7 @@ def generate(
         One per prompt. Default: its number. Without effect if the temperature is 0.
     stop_ids : collection of int, optional
         Tokens that end an answer; default: the model's.
-    contrast : Contrast, optional
+    contrast : ContrastiveDecoding, optional
         Choose tokens from the contrast with a masked model. Both share the prompt, all but its last
         token, as the whole model reads it; from then on each has keys and values of its own.
     batch_tokens : int, optional
@@ -235,7 +235,7 @@ class _Batch:
     """Rows of different age, padded on the left; the cache holds a row but for its last token."""
 
     def __init__(self, model: PreTrainedModel, stop_ids: Collection[int], temperature: float,
-                 top_p: float, contrast: Contrast | None = None):
+                 top_p: float, contrast: ContrastiveDecoding | None = None):
         self.contrast, self.copies = contrast, COPIES if contrast else 1
         self.model, self.stop_ids = model, stop_ids
         self.temperature, self.top_p = temperature, top_p
@@ -327,7 +327,7 @@ def steps(model: PreTrainedModel, ids: Sequence[int]) -> Generator[Tensor, int]:
 
 def _one_by_one(
     lm: LanguageModel, prompts: Sequence[Sequence[int]], seeds: Sequence[int], room: int,
-    contrast: Contrast | None, done: Callable[[int, list[int]], None] | None,
+    contrast: ContrastiveDecoding | None, done: Callable[[int, list[int]], None] | None,
     choose: Callable[[Tensor, list[_Row]], list[int]], stop_ids: Collection[int],
 ) -> list[list[int]]:
     """The answers of a hybrid."""

@@ -20,7 +20,7 @@ COPIES = 2
 
 
 @dataclass(frozen=True)
-class Contrast:
+class ContrastiveDecoding:
     """What the next token's distribution is contrasted with, and how strongly. log p = (1 + alpha)
     log p_base - alpha log p_masked, up to a constant, where alpha is the entropy of p_base: the
     less sure the model is, the more the masked model is subtracted."""
