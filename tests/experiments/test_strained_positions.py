@@ -5,7 +5,6 @@ import pytest
 import torch
 
 from rmutils.attention.ms_poe import rescaled
-from rmutils.attention.rope import inverse_frequencies
 from rmutils.attention.variants import PLAIN
 from rmutils.book.chapters.ms_poe import experiment as strained_positions
 from rmutils.core.experiment import load_plan
@@ -68,9 +67,3 @@ def test_scores_by_distance_of_a_single_content(lm):
     expected = weights.flip(-1)[:, [0, 1, 20, 39]]
     torch.testing.assert_close(torch.tensor(first.to_numpy()), expected - expected[:, :1],
                                rtol=1e-3, atol=1e-3)
-
-
-@two_families
-def test_the_bound_starts_at_one_and_falls(lm):
-    bound = strained_positions.bound_of_decay(inverse_frequencies(lm.model, 0), [0, 50, 2000])
-    assert bound[0] == pytest.approx(1) and bound[0] > bound[1] > bound[2]

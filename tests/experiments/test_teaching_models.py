@@ -151,7 +151,7 @@ def scores(llama) -> HeadScores:
     """Three retrieval heads of sixteen."""
     runs = np.zeros((1, *llama.shape))
     runs[0, 1, :3] = 0.5
-    return HeadScores(runs, "m", np.zeros(1, int), None)
+    return HeadScores(runs, "m", np.zeros(1, int))
 
 
 @pytest.fixture

@@ -256,14 +256,6 @@ def changed(model: str) -> pd.DataFrame:
     return changes(_able(model, (BEFORE, *MAIN)), BEFORE)
 
 
-@cache
-def leads(model: str) -> pd.DataFrame:
-    """Compare RetMask with each other training, over the same tasks: RetMask minus the other."""
-    rows = each_question_once(_able(model, MAIN))
-    found = compare(rows.rename(columns={"task": "stratum"}), RETMASK)
-    return found.assign(effect=-found["effect"], low=-found["high"], high=-found["low"])
-
-
 def _able(model: str, strategies: tuple[str, ...]) -> pd.DataFrame:
     rows = abilities(model).samples
     rows = rows[~rows["task"].isin(without_room(model)) & rows["strategy"].isin(strategies)]
@@ -293,14 +285,6 @@ def abilities_change(model: str, strategy: str = RETMASK) -> Measured:
     """Mean over tasks after a training minus before it; p is corrected over the strategies."""
     table = changed(model)
     return _measured(_row(table[table["task"] == ALL], model, strategy), model, strategy)
-
-
-@declare("abilities-lead", unit="points", place=CHANGES, otherwise=(
-    "After RetMask, the mean over tasks of {model} is {value} points {higher|lower} {ci} than "
-    "after {strategy}: {verdict}."))
-def abilities_lead(model: str, strategy: str) -> Measured:
-    """Mean over tasks after RetMask minus after another training; p is corrected over these."""
-    return _measured(_row(leads(model), model, strategy), model, strategy)
 
 
 @declare("abilities-lost", unit="", place=CHANGES, otherwise=(

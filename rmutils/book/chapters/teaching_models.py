@@ -119,16 +119,6 @@ def needles_found(found: pd.DataFrame, state: str) -> Measured:
     return Measured(scaled(share), (), found["needle"].nunique(), verdict=NONE)
 
 
-@declare("teaching-needles-lost", unit="points", place=MASKED, otherwise=(
-    "Without its retrieval heads, the model finds {value} points fewer needles {ci} than without "
-    "random others: {verdict}."))
-def needles_lost(others: pd.DataFrame, retrieval: pd.DataFrame) -> Measured:
-    """Needles found with random others masked, minus those found with retrieval heads masked."""
-    gaps = others["success"].astype(float) - retrieval["success"].astype(float)
-    found = interval(gaps, others["needle"], bounds=DIFFERENCE)
-    return Measured(scaled(found), (), others["needle"].nunique())
-
-
 @declare("other-heads-together", unit="points", place=ALONE, otherwise=(
     "Without sets of other heads, {model} finds {value} points fewer needles {ci}: {verdict}."))
 def other_heads_together(model: str) -> Measured:

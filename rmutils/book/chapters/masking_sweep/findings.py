@@ -126,9 +126,6 @@ def needles_lost_by_more_heads(model: str, heads: int) -> Effect:
                     (BY_SCORE, swept.nearest(heads)), swept.artifact.name)
 
 
-@declare("repetition-added", unit="points", place=LARGE, otherwise=(
-    "Without its retrieval heads {model} repeats {value} points {more|less} of what it says {ci}: "
-    "{verdict}."))
 @quantity("without its retrieval heads the share of what {model} says again changes by {effect} "
           "percentage points", scale=100)
 def repetition_added_at_tau(model: str) -> Effect:

@@ -8,7 +8,6 @@ from typing import Any
 
 import pandas as pd
 import torch
-from torch import Tensor
 
 from rmutils.attention.ms_poe import MsPoe
 from rmutils.attention.rope import inverse_frequencies, layers_of, turn, turned_states
@@ -287,13 +286,6 @@ def distance_scores(lm: LanguageModel, distances: Sequence[int]) -> pd.DataFrame
             ignore_index=False, var_name="distance", value_name="score").rename_axis(
                 "head").reset_index().assign(layer=layer))
     return pd.concat(parts, ignore_index=True)[["layer", "head", "distance", "score"]]
-
-
-def bound_of_decay(frequencies: Tensor, distances: Sequence[int]) -> list[float]:
-    """The bound by which Su et al. (2021, section 3.4.3) argue that scores decay with distance."""
-    angles = torch.tensor(distances, dtype=torch.float64)[:, None] * frequencies.double().cpu()
-    sums = torch.polar(torch.ones_like(angles), angles).cumsum(-1).abs().mean(-1)
-    return [float(one) for one in sums / ((len(frequencies) + 1) / 2)]
 
 
 def token_costs(lm: LanguageModel, variants: Mapping[str, AttentionVariant], length: int, *,
