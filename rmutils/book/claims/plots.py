@@ -43,7 +43,7 @@ def claims_that_matter(judged: Sequence[Judged],
 
 
 IN_A_WORD = {REACHED: "holds", SHOWN: "holds", SMALLER: "smaller", PARTLY: "in part",
-             EXCLUDED: "too small", UNDECIDED: "open", AGAINST: "opposite", BLIND: "not testable",
+             EXCLUDED: "too small", UNDECIDED: "open", AGAINST: "opposite", BLIND: "could not tell",
              NOT_RUN: "not run", UNTESTABLE: "not testable"}
 """The verdicts for a reader of ten of them."""
 
