@@ -7,7 +7,7 @@ from typing import TypeVar
 
 Found = TypeVar("Found")
 
-PATIENCE = 900
+PATIENCE = 300
 """Seconds after which something hangs: only that, however slow and busy the machine is."""
 
 

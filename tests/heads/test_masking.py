@@ -113,7 +113,7 @@ def test_no_such_head(llama, head):
 
 
 def test_truth_is_no_layer(llama):
-    with pytest.raises(UserError, match="expected pairs"), mask_heads(llama, [(True, 0)]):
+    with pytest.raises(UserError, match="expected numbers"), mask_heads(llama, [(True, 0)]):
         pytest.fail("entered")
 
 

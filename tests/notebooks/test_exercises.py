@@ -69,7 +69,7 @@ def markdown(chapter) -> str:
 @without_lesson
 def test_frame(chapter):
     """What a reader will be able to do, needs to know and has to spend stands before all else."""
-    head, _, rest = markdown(chapter).partition("## The question")
+    head, _, rest = markdown(chapter).partition("\n## ")
     assert head.count("\n- ") >= 3 and "You will be able to" in head
     assert re.search(r"\*\*Prerequisites:\*\* (.*\{ref\}`|none)", head)
     minutes = re.search(r"\*\*Minutes:\*\* about (\d+) to read, \d+ for the exercises", head)

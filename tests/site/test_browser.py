@@ -106,8 +106,8 @@ def test_every_page_is_whole_and_fits_a_phone_and_loads_nothing_from_elsewhere(
 def test_stored_results_can_be_searched(browser, address):
     with visiting(browser, address, 1200) as (page, problems):
         page.goto(f"{address}chapters/provenance.html")
-        table = page.locator("details.rm-fold").first
-        table.locator("summary").click()
+        table = page.locator("details.rm-numbers:has(input[type=search])").first
+        table.locator("summary").first.click()
         rows = table.locator("tbody tr:visible")
         whole = rows.count()
         table.get_by_role("searchbox").fill("SMOLLM2-135m detect")
