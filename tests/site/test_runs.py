@@ -84,7 +84,8 @@ class Book:
             "format: jb-book\nroot: index\nparts:\n- caption: Chapters\n  chapters:\n"
             "  - file: chapters/first\n- caption: Runs\n  chapters:\n  - file: run_gallery\n")
         (book / "index.md").write_text(
-            "(parameters)=\n(audit)=\n(scale)=\n(your-own-model)=\n# Index\n\n{numref}`fig-first`, {ref}`first`\n")
+            "(parameters)=\n(audit)=\n(scale)=\n(your-own-model)=\n# Index\n\n"
+            "{numref}`fig-first`, {ref}`first`\n")
         text = (paths.BOOK / "run_gallery.md").read_text(encoding="utf-8")
         (book / "run_gallery.md").write_text(text, encoding="utf-8")
         nbformat.write(executed(1), book / "chapters" / "first.ipynb")
