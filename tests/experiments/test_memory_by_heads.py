@@ -94,3 +94,14 @@ def test_a_model_of_both_plans_is_told_by_the_second(monkeypatch, tmp_path):
         "smollm2-135m": "memory_found, smollm2-135m",
         "qwen2.5-coder-0.5b": "memory_by_heads, qwen2.5-coder-0.5b"}
     assert own(first=True)["smollm2-135m"][1].name == "memory_by_heads, smollm2-135m"
+
+
+def test_the_table_of_the_first_plan_repeats_no_other(monkeypatch):
+    """A model that only the first plan asks stands in the main table."""
+    row = {"policy": TOP, "share": 0.4, "value": 1.0, "low": 0.9, "high": 1.0, "kept": 0.5}
+    monkeypatch.setattr(module, "needles_kept", lambda answers: pd.DataFrame([row]))
+    monkeypatch.setattr(module, "stored", lambda first=False: {
+        "asked twice": (None, SimpleNamespace(name=f"first: {first}")),
+        "asked once": (None, SimpleNamespace(name="its only result"))})
+    assert module.kept_table()["model"].tolist() == ["asked twice", "asked once"]
+    assert module.kept_table(first=True)["model"].tolist() == ["asked twice"]

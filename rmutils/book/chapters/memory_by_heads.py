@@ -240,13 +240,14 @@ def memory_figure(results: Mapping[str, pd.DataFrame]) -> Figure:
 
 
 def kept_table(first: bool = False) -> pd.DataFrame:
-    """Return all conditions as readers see them."""
+    """Return all conditions as readers see them; of the first plan, what the second asked anew."""
     return pd.DataFrame([{
         "model": model, "whole text": row.policy,
         "of the key heads (%)": round(100 * row.share),
         "bytes of the cache (%)": round(100 * row.kept),
         "needles found (%)": number(100 * row.value, 100 * row.low, 100 * row.high)}
-        for model, (answers, _) in stored(first).items()
+        for model, (answers, artifact) in stored(first).items()
+        if not first or artifact.name != stored()[model][1].name
         for row in needles_kept(answers).itertuples()])
 
 
