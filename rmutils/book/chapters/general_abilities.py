@@ -256,6 +256,14 @@ def changed(model: str) -> pd.DataFrame:
     return changes(_able(model, (BEFORE, *MAIN)), BEFORE)
 
 
+@cache
+def leads(model: str) -> pd.DataFrame:
+    """Compare RetMask with each other training, over the same tasks: RetMask minus the other."""
+    rows = each_question_once(_able(model, MAIN))
+    found = compare(rows.rename(columns={"task": "stratum"}), RETMASK)
+    return found.assign(effect=-found["effect"], low=-found["high"], high=-found["low"])
+
+
 def _able(model: str, strategies: tuple[str, ...]) -> pd.DataFrame:
     rows = abilities(model).samples
     rows = rows[~rows["task"].isin(without_room(model)) & rows["strategy"].isin(strategies)]
