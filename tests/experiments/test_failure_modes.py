@@ -17,6 +17,7 @@ from rmutils.book.chapters.failure_modes import (
 )
 from rmutils.book.findings import finding
 from rmutils.core.errors import UserError
+from rmutils.core.results import stored
 from rmutils.evaluation.answers import answer
 from rmutils.evaluation.failure_prompts import OUTCOMES, FailurePrompt, failure_prompts, outcome
 from rmutils.heads import HeadScores, mask_heads
@@ -224,3 +225,17 @@ def test_a_failure_is_shown_only_where_it_could_show():
     assert (chains.value, chains.verdict) == (75, "undecided")
     assert lost(NAME, "prompts-failed-beyond", "non-retrieval").value == 50
     assert "No prompts" in lost(NAME, "prompts-failed", MATCHED).missing
+
+
+def test_what_ships_names_a_command_that_asks_all_that_is_planned():
+    """The chapter takes no other settings for further sets of heads, or for its second model."""
+    commands = {one.manifest["command"] for one in stored("failure-modes") if one.shipped}
+    assert {module.PLANNED} <= commands <= {
+        module.PLANNED, module.chapter_command("smollm2-135m", FailureConfig())}
+
+
+def test_a_rerun_names_what_the_chapter_would_be_given():
+    command = module.chapter_command("m", FailureConfig(draws=2), matched_kinds=[NAME],
+                                     more_draws=3)
+    assert command == ("rmutils run 08_failure_modes -p model m -p compute auto -p draws 2 "
+                       "-p matched_kinds '[\"entity name\"]' -p more_draws 3")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,7 +15,7 @@ import pandas as pd
 from pydantic import Field
 
 from rmutils.book.findings import NONE, Measured, declare
-from rmutils.book.verdicts import MARGIN, Effect, blind_spot, quantity
+from rmutils.book.verdicts import MARGIN, Effect, blind_spot, names_of, quantity
 from rmutils.core.config import Config, added, digest, run_notebook
 from rmutils.core.errors import NotStored, UserError
 from rmutils.core.experiment import load_plan
@@ -102,8 +103,10 @@ def failure_modes(lm: LanguageModel, masks: Masks, config: FailureConfig,
 
 
 def failure_modes_stored(name: str, config: FailureConfig = FailureConfig(), *,
-                         compute: Compute = "auto") -> tuple[FailureModes, Artifact]:
-    """`failure_modes` of a model by its name or folder, but stored responses are read instead."""
+                         compute: Compute = "auto",
+                         command: str = "") -> tuple[FailureModes, Artifact]:
+    """`failure_modes` of a model by its name or folder, but stored responses are read instead.
+    Further sets of heads are asked by another `command` than their settings would name."""
     scores, _ = detect_stored(name, config.grid, compute="never" if compute == "never" else "auto")
     masks, prompts = config.masks(scores), failure_prompts(config.prompts, config.seed,
                                                            corpus_of(name))
@@ -115,15 +118,17 @@ def failure_modes_stored(name: str, config: FailureConfig = FailureConfig(), *,
     inputs = {"model": identify(name), "heads": digest(masks),
               "prompts": digest([prompt.text for prompt in prompts])}
     tables, artifact = FAILURE_MODES.obtain(
-        config, inputs, make, compute=compute, command=chapter_command(name, config), model=name)
+        config, inputs, make, compute=compute, command=command or chapter_command(name, config),
+        model=name)
     return FailureModes.of(prompts, tables["responses"]), artifact
 
 
-def chapter_command(name: str, config: FailureConfig) -> str:
-    """Return the command that runs the chapter with these parameters."""
+def chapter_command(name: str, config: FailureConfig, **more: object) -> str:
+    """Return the command that runs the chapter with these parameters, and more of its own."""
     return run_notebook("08_failure_modes", {
         "model": name, "compute": "auto", **config.differences(FailureConfig(
-            policies=config.policies, kinds=config.kinds))})  # the chapter asks under all masks
+            policies=config.policies, kinds=config.kinds)),  # it asks under all masks
+        **{parameter: json.dumps(value) for parameter, value in more.items()}})
 
 
 @dataclass(frozen=True, eq=False)
@@ -246,20 +251,23 @@ def failures_added_beyond_others(model: str, kind: str) -> Effect:
 
 
 LARGER = "qwen2.5-coder-0.5b"  # the plan's second model
+PLANNED = run_notebook("08_failure_modes", {"compute": "auto"})  # asks all that the plan counts
 
 
 @cache
-def planned_failures(model: str) -> tuple[FailureModes, list[str]]:
+def planned_failures(model: str, compute: Compute = "never") -> tuple[
+        FailureModes, list[Artifact]]:
     """All responses that the plan counts, read once: checking them takes a second."""
-    parts = [failure_modes_stored(model, FailureConfig.model_validate(asked), compute="never")
+    parts = [failure_modes_stored(model, FailureConfig.model_validate(asked), compute=compute,
+                                  command=PLANNED)
              for asked in load_plan("more_failures").content["asked"][model]]
     return (reduce(FailureModes.beside, [modes for modes, _ in parts]),
-            [artifact.name for _, artifact in parts])
+            [artifact for _, artifact in parts])
 
 
 def _lost(model: str, kind: str, more: str, less: str) -> Effect:
     modes, artifacts = planned_failures(model)
-    return _effect(modes, kind, more, less, artifacts)
+    return _effect(modes, kind, more, less, names_of(artifacts))
 
 
 @cache

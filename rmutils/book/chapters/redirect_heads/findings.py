@@ -232,7 +232,7 @@ def more_heads(model: str) -> Measured:
     "On {model}, pointing heads chosen by attention makes {value} percentage points {more|fewer} "
     "answers follow {ci} than pointing heads that copy: {verdict}."))
 def by_attention(model: str) -> Measured:
-    """Heads that attend most minus those that copy most, on the same pairs; p is not corrected."""
+    """Heads that attend most minus heads that copy most, on the same pairs; p is not corrected."""
     return _less(model, CONDITIONS, CONTRADICTIONS, score="attention")
 
 
