@@ -95,3 +95,23 @@ def test_categories_that_could_show_nothing_are_not_counted():
     able = able_to_differ(less, ["Re-rank"])
     assert able["category"].tolist() == ["Recall", "RAG"]
     assert able["p_holm"].tolist() == [0.04, 0.5] and counted([able])["better"] == 1
+
+
+def test_an_answer_with_two_metrics_counts_once(monkeypatch):
+    """Of two questions, RetMask changes the second one's answer: by one metric for the better."""
+    def rows(strategy, *scores):
+        return [{"dataset": "d", "length": 9, "sample": sample, "metric": metric, "seed": 0,
+                 "strategy": strategy, "score": score, "response": f"{strategy} {sample}"}
+                for sample, pair in enumerate(scores) for metric, score in zip("ab", pair, strict=True)]
+
+    found = pd.DataFrame(rows("before", (1, 2), (3, 4)) + rows("retmask", (1, 2), (3, 5)))
+    asked = [SimpleNamespace(support=[], after=f"{i}?", golds=()) for i in range(2)]
+    for name, value in (("load_model", lambda name: None), ("counter", lambda lm: None),
+                        ("DATASETS", {"d": None}), ("prompter_of", lambda *_: None),
+                        ("questions", lambda prompter, count: [
+                            SimpleNamespace(question=one) for one in asked[:count]])):
+        monkeypatch.setattr(main_tables, name, value)
+    found = main_tables.first_changed(
+        main_tables.Evaluated("m", found, (), (), pd.DataFrame()), EvaluateConfig(), "d")
+    assert (found.better, found.worse, found.all) == (1, 0, 2)
+    assert (found.question, found.answers["retmask"]) == ("1?", "retmask 1")

@@ -124,18 +124,18 @@ class ChangedAnswer:
 
 def first_changed(found: Evaluated, config: EvaluateConfig, dataset: str) -> ChangedAnswer:
     """Return the first question of a data set whose score RetMask changes, of its first seed."""
-    keys = ["dataset", "length", "sample", "metric"]
+    keys = ["dataset", "length", "sample"]
     seed = found.scores.loc[found.scores["strategy"] == "retmask", "seed"].min()
     own = found.scores[found.scores["seed"].eq(seed) | found.scores["strategy"].eq(BEFORE)]
-    score = own.pivot(index=keys, columns="strategy", values="score")
+    score = own.groupby([*keys, "strategy"], sort=False)["score"].mean().unstack()  # over metrics
     change = score["retmask"] - score[BEFORE]
-    _, length, sample, _ = next(key for key in change.index
+    _, length, sample = next(key for key in change.index
                                 if key[0] == dataset and change[key] != 0)
     lm = load_model(found.model)
     asked = questions(prompter_of(lm, DATASETS[dataset], length, config, counter(lm)), sample + 1)
     question = asked[sample].question
-    answers = own[(own["dataset"] == dataset) & (own["length"] == length)
-                  & (own["sample"] == sample)].set_index("strategy")["response"]
+    answers = own[(own["dataset"] == dataset) & (own["length"] == length) & (
+        own["sample"] == sample)].drop_duplicates("strategy").set_index("strategy")["response"]
     return ChangedAnswer(" ".join(question.support), question.after.strip(), question.golds,
                          length, answers.to_dict(), int((change > 0).sum()),
                          int((change < 0).sum()), len(change))
