@@ -1,11 +1,13 @@
 """Differences and drift from a table whose answer is known."""
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
 
+from rmutils.book.chapters import general_abilities as module
 from rmutils.book.chapters.general_abilities import (
     ALL,
     ability_table,
@@ -84,3 +86,17 @@ def test_drift_of_each_strategy():
     assert found["a", "perplexity after"] == pytest.approx(math.exp(120 / 40))
     assert found["a", "change of the loss"] == pytest.approx(10 / 40)
     assert found["b", "perplexity after / before"] == 1 and found["b", "change of the loss"] == 0
+
+
+def test_answers_lost_and_won_are_those_of_tasks_with_room(monkeypatch):
+    """Its first run loses one right answer of `one` and wins two; `guessed` says nothing."""
+    rows = pd.concat([
+        scored("before", 0, "one", [100, 100, 0, 0, 0]), scored("before", 0, "guessed", [100, 0]),
+        scored("retmask", 0, "one", [0, 100, 100, 100, 0]), scored("retmask", 0, "guessed", [0, 0]),
+        scored("retmask", 1, "one", [0, 0, 0, 0, 0])], ignore_index=True)
+    one = SimpleNamespace(name="stored")
+    monkeypatch.setattr(module, "abilities", lambda model: SimpleNamespace(
+        samples=rows, artifacts={("before", 0): one, ("retmask", 0): one}))
+    monkeypatch.setattr(module, "without_room", lambda model: ("guessed",))
+    assert module.answers_lost("m").found.value == 1
+    assert module.answers_won("m").found.value == 2

@@ -102,7 +102,8 @@ def test_an_answer_with_two_metrics_counts_once(monkeypatch):
     def rows(strategy, *scores):
         return [{"dataset": "d", "length": 9, "sample": sample, "metric": metric, "seed": 0,
                  "strategy": strategy, "score": score, "response": f"{strategy} {sample}"}
-                for sample, pair in enumerate(scores) for metric, score in zip("ab", pair, strict=True)]
+                for sample, pair in enumerate(scores)
+                for metric, score in zip("ab", pair, strict=True)]
 
     found = pd.DataFrame(rows("before", (1, 2), (3, 4)) + rows("retmask", (1, 2), (3, 5)))
     asked = [SimpleNamespace(support=[], after=f"{i}?", golds=()) for i in range(2)]

@@ -299,24 +299,33 @@ def abilities_change(model: str, strategy: str = RETMASK) -> Measured:
     "{strategy} loses {value} answers that {model} had right."))
 def answers_lost(model: str, strategy: str = RETMASK) -> Measured:
     """Questions that were answered right before a training and are wrong after its first run."""
-    found = abilities(model)
-    return Measured.count(len(_lost(model, strategy)), [
-        found.artifacts[key] for key in ((BEFORE, 0), (strategy, 0))])
+    return _count(model, strategy, _changed_answers(model, strategy, 100, 0))
 
 
-def _lost(model: str, strategy: str) -> pd.DataFrame:
-    """Responses before and after to questions that only the untrained model has right."""
-    rows = abilities(model).samples
+@declare("abilities-won", unit="", place=CHANGES, otherwise=(
+    "{strategy} wins {value} answers that {model} had wrong."))
+def answers_won(model: str, strategy: str = RETMASK) -> Measured:
+    """Questions that were answered wrong before a training and are right after its first run."""
+    return _count(model, strategy, _changed_answers(model, strategy, 0, 100))
+
+
+def _count(model: str, strategy: str, found: pd.DataFrame) -> Measured:
+    artifacts = abilities(model).artifacts
+    return Measured.count(len(found), [artifacts[key] for key in ((BEFORE, 0), (strategy, 0))])
+
+
+def _changed_answers(model: str, strategy: str, old: float, new: float) -> pd.DataFrame:
+    """Answers before training with one score, if that after it is another; tasks with room."""
+    rows = _able(model, (BEFORE, RETMASK, strategy))
     keys = ["task", "sample"]
     before = rows[rows["strategy"] == BEFORE].set_index(keys)
     after = rows[(rows["strategy"] == strategy) & (rows["seed"] == 0)].set_index(keys)
-    gone = (before["score"] == 100) & (after["score"].reindex(before.index) == 0)
-    return before[gone]
+    return before[(before["score"] == old) & (after["score"].reindex(before.index) == new)]
 
 
 def first_lost(model: str, strategy: str) -> tuple[str, dict[str, str]]:
     """Return the first question that a training loses, and the answers after every training."""
-    task, sample = _lost(model, strategy).index[0]
+    task, sample = _changed_answers(model, strategy, 100, 0).index[0]
     _, items = planned_abilities(model).items(corpus_of(model))[task]
     rows = abilities(model).samples
     own = rows[(rows["task"] == task) & (rows["sample"] == sample) & (rows["seed"] == 0)]
