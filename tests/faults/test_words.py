@@ -17,7 +17,7 @@ from rmutils.core import results
 from rmutils.core.config import digest
 from rmutils.core.errors import UserError
 from rmutils.core.files import sha256
-from rmutils.core.manifests import FIELDS, write_sealed
+from rmutils.core.manifests import FIELDS, MANIFEST
 from rmutils.core.results import Artifact, find
 from rmutils.models.fetch import fetch
 from rmutils.models.known_models import WheelFile
@@ -98,11 +98,12 @@ def test_names_lead_nowhere_else(name, cache, tmp_path):
 def test_manifest_names_files_of_its_folder_only(tmp_path, monkeypatch):
     (tmp_path / "outside").write_text("private")
     made = {"stage": "square", "version": 1, "config": {}, "inputs": {}}
-    name = f"square-{digest([*made.values()])[:16]}"
+    name = f"square/any/base-{digest([*made.values()])[:8]}"
     monkeypatch.setattr(results, "SHIPPED_ARTIFACTS", tmp_path)
-    (tmp_path / name).mkdir()
+    (tmp_path / name).mkdir(parents=True)
     files = {"../outside": {"sha256": sha256(tmp_path / "outside"), "bytes": 7}}
-    write_sealed(tmp_path / name, dict.fromkeys(FIELDS) | made | {"files": files})
+    told = dict.fromkeys(FIELDS) | made | {"files": files}
+    (tmp_path / name / MANIFEST).write_text(json.dumps({**told, "sha256": digest(told)}))
     assert "not in its folder" in Artifact(tmp_path / name).problems()[0]
     with pytest.raises(UserError, match="'../outside', which is not in its folder"):
         find(name)
