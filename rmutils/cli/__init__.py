@@ -47,8 +47,10 @@ COMMANDS = {
                       "detect again."),
     "evaluate": Listed("rmutils.cli.evaluate", "Long-context scores, by HELMET's seven "
                        "categories."),
+    "collect": Listed("rmutils.cli.evaluate", "Read HELMET's own result files into the same "
+                      "table.", at_once=True),
     "artifacts": Listed("rmutils.cli.artifacts", "Stored results: list, fetch, verify, show, "
-                        "promote.", at_once=True),
+                        "promote, rm.", at_once=True),
     "paper": Listed("rmutils.cli.paper_commands", "The paper's tables and an audit of its "
                     "numbers.", at_once=True),
 }

@@ -1,4 +1,4 @@
-"""`rmutils artifacts`: stored results, listed, fetched, checked, shown."""
+"""`rmutils artifacts`: stored results, listed, fetched, checked, shown, removed."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from rmutils.cli import options
 from rmutils.core import paths
 from rmutils.core.catalog import stored_results
 from rmutils.core.errors import UserError, did_you_mean
-from rmutils.core.results import Artifact, find, promote, roots, stored
+from rmutils.core.results import Artifact, find, promote, remove, roots, seal, stored, unchecked
 
 artifacts_app = typer.Typer(
-    no_args_is_help=True, help="Stored results: list, fetch, verify, show, promote.")
+    no_args_is_help=True, help="Stored results: list, fetch, verify, seal, show, promote, rm.")
 
 
-def _named(name: str) -> Artifact:
-    """Return a result by its name."""
-    if artifact := find(name):
+def _named(name: str, *, damaged: bool = False) -> Artifact:
+    """Return a result by its name; the user's own, if `damaged` ones will do."""
+    if artifact := next(unchecked(name), None) if damaged else find(name):
         return artifact
     near = did_you_mean(name, [artifact.name for artifact in stored()])
     raise UserError(f"no result is called {name!r}.{near} See `rmutils artifacts list`.")
@@ -72,6 +72,21 @@ def fetch_artifacts(
     print("\n".join(a.name for a in found) if found else "All these results are here already.")
 
 
+@artifacts_app.command("rm")
+def remove_artifacts(
+    names: Annotated[list[str], typer.Argument(help="As `rmutils artifacts list` shows them.")],
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+) -> None:
+    """Remove results from the cache, damaged ones too, but none that ship with the project.
+
+    Example: rmutils artifacts rm detect/tiny-llama/256-512-0123abcd
+    """
+    for artifact in [_named(name, damaged=True) for name in names]:
+        if yes or typer.confirm(f"Remove {artifact.name} ({artifact.size / 1e6:.1f} MB)?"):
+            remove(artifact)
+            print(f"Removed {artifact.name}.")
+
+
 def _training(label: str) -> dict[str, str | int | None]:
     """Return strategy and seed of the training that a result is about, from its folder's name."""
     found = re.match(r"(.+)-seed(\d+)(?:-|$)", label)
@@ -98,6 +113,29 @@ def verify() -> None:
                  for folder in paths.closed_folders(root)]
     print("\n".join(problems) if problems else "All stored results match their manifests.")
     raise typer.Exit(1 if problems else 0)
+
+
+@artifacts_app.command("seal")
+def seal_artifacts(
+    names: Annotated[list[str] | None, typer.Argument(
+        help="As `rmutils artifacts list` shows them. Default: all.", show_default=False)] = None,
+) -> None:
+    """Check results of version 1.0 against their keys and files, and seal their manifests.
+
+    From then on no change of a manifest goes unnoticed. What was changed before cannot be seen in
+    command, facts and environment: seal only what you trust.
+
+    Example: rmutils artifacts seal
+    """
+    problems = []
+    for artifact in [_named(name, damaged=True) for name in names] if names else stored():
+        try:
+            if seal(artifact):
+                print(f"Sealed {artifact.name}.")
+        except UserError as error:
+            problems.append(str(error))
+    if problems:
+        raise UserError("\n".join(problems))
 
 
 @artifacts_app.command()

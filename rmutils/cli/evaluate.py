@@ -1,19 +1,24 @@
-"""The command that scores a model on long contexts: `rmutils evaluate`."""
+"""Commands that score a model on long contexts: `rmutils evaluate`, `rmutils collect`."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import pandas as pd
 import typer
 
+from rmutils.attention.variants import Plain
 from rmutils.cli import options
 from rmutils.cli.from_configs import Part, configured
+from rmutils.core.errors import UserError, did_you_mean
 from rmutils.core.journal import default_workers
+from rmutils.evaluation.abilities import harness as harness_runs
 from rmutils.evaluation.helmet import EvaluateConfig, averages, evaluate_stored
 from rmutils.evaluation.helmet.metrics import GradingJudge
+from rmutils.evaluation.helmet.official import HELMET, LENGTHS, write
+from rmutils.evaluation.helmet.suite import CATEGORIES
 from rmutils.heads import HeadScores
 from rmutils.models.known_models import tau_of
 from rmutils.preference.judges import GEMMA, ServerJudge
@@ -30,9 +35,14 @@ JudgeModel = Annotated[str | None, typer.Option(
 def evaluate(
     model: options.Model,
     changes: dict[str, str],
+    suite: Annotated[Literal["world", "helmet"], typer.Option(
+        help="Data of this project, scored here; or the files and commands for the official "
+             "HELMET.")] = "world",
     judge: Judge = None,
     judge_model: JudgeModel = None,
     workers: options.Workers = None,
+    out: Annotated[Path, typer.Option(
+        help="HELMET: folder for configurations and script.")] = Path("helmet"),
     compute: options.Compute = "auto",
     as_json: options.Json = False,
 ) -> None:
@@ -46,16 +56,42 @@ def evaluate(
     --mask takes heads or a file of head scores, whose retrieval heads are masked.
 
     Example: rmutils evaluate tiny-llama --mask 3-7,3-15 --how mean
+
+    Example: rmutils evaluate llama-3.1-8b-instruct --suite helmet --lengths 131072
     """
     if Path(changes.get("masked", "")).is_file():
         scores = HeadScores.load(changes["masked"])
         changes["masked"] = ",".join(
             f"{layer}-{head}" for layer, head in scores.select(tau=tau_of(model)))
+    if suite == "helmet":
+        _write_helmet(model, changes, out)
+        return
     grading = GradingJudge(ServerJudge(judge, judge_model or GEMMA)) if judge else None
     table, artifact = evaluate_stored(
         model, EvaluateConfig().changed(changes), judge=grading, compute=compute,
         workers=workers or default_workers())
     show(averages(table), {"model": model, "artifact": artifact.name}, as_json)
+
+
+def _write_helmet(model: str, changes: dict[str, str], out: Path) -> None:
+    categories = changes.pop("datasets", None)
+    chosen = categories.split(",") if categories else CATEGORIES
+    if unknown := [name for name in chosen if name not in CATEGORIES]:
+        raise UserError(f"--datasets {', '.join(unknown)}: HELMET is run by categories, which are "
+                        f"{', '.join(CATEGORIES)}.{did_you_mean(unknown[0], CATEGORIES)}")
+    config = EvaluateConfig().changed(changes)
+    if config.variant != Plain():
+        raise UserError("HELMET itself knows no variant of attention: leave --variant out.")
+    if config.masked:
+        raise UserError("HELMET itself masks no heads: give it the model that `rmutils mask` "
+                        "writes, and leave --mask out.")
+    options.check_room(out, folder=True)
+    folder = out / f"{Path(model).name}-weights"
+    script = write(harness_runs.checkpoint(model, folder), out,
+                   lengths=config.lengths if "lengths" in changes else LENGTHS,
+                   categories=chosen, chat=config.chat, thinking=config.thinking)
+    typer.echo(f"Written: {script} and {len(chosen)} configurations. In a clone of HELMET run\n"
+               f"bash {script}")
 
 
 def show(means: pd.DataFrame, about: dict, as_json: bool) -> None:
@@ -74,3 +110,18 @@ def show(means: pd.DataFrame, about: dict, as_json: bool) -> None:
                 f"   missing: {row.missing}" * bool(row.missing)
             typer.echo(f"{indent + row.name:22}{row.value:6.1f}{interval}{notes}")
     typer.echo(f"Stored as {about['artifact']}.")
+
+
+def collect(
+    folder: Annotated[Path, typer.Argument(help="HELMET's output folder of one model.")],
+    as_json: options.Json = False,
+) -> None:
+    """Read HELMET's result files, store them, and show their averages.
+
+    Example: rmutils collect HELMET/output/Llama-3.1-8B-Instruct
+    """
+    from rmutils.evaluation.helmet.official_results import collect_stored
+
+    table, artifact = collect_stored(folder)
+    about = {"model": artifact.manifest["facts"]["model"], "artifact": artifact.name}
+    show(averages(table, HELMET), about, as_json)

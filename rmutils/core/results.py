@@ -7,18 +7,20 @@ import re
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar, get_args
 
 import pandas as pd
+from filelock import FileLock, Timeout
 
 from rmutils.core.config import Config, digest
 from rmutils.core.environment import environment
 from rmutils.core.errors import NotStored, UserError, unknown
 from rmutils.core.files import differs, one_process, read_text
-from rmutils.core.manifests import MANIFEST, intact, write_manifest
+from rmutils.core.manifests import MANIFEST, UNSEALED, broken, write_manifest, write_sealed
 from rmutils.core.paths import SHIPPED_ARTIFACTS, cache_dir, caches
 from rmutils.core.validation import parse_json
 
@@ -52,17 +54,18 @@ class Artifact:
 
     @property
     def name(self) -> str:
-        """`stage/model/label-hash`."""
-        return "/".join(self.folder.parts[-3:])
+        """`stage/model/label-hash`, or the key where its folder is called so, as before 1.0."""
+        parts = self.folder.parts
+        return parts[-1] if KEY.fullmatch(parts[-1]) else "/".join(parts[-3:])
 
     @property
     def stage(self) -> str:
-        return self.folder.parts[-3]
+        return self.name.split("/")[0] if "/" in self.name else self.name.rpartition("-")[0]
 
     @property
     def model(self) -> str:
-        """The model that it is about."""
-        return self.folder.parent.name
+        """The model that it is about, empty if its folder does not say so."""
+        return self.folder.parent.name if "/" in self.name else ""
 
     @property
     def label(self) -> str:
@@ -98,13 +101,14 @@ class Artifact:
         """Return what is wrong with the folder, a sentence each; empty if all is well."""
         try:
             files = {file: known["sha256"] for file, known in self.manifest["files"].items()}
-            key, sealed = self.key, intact(self.manifest)
+            key, seal = self.key, broken(self.manifest)
             there = {path.name for path in self.folder.iterdir()} - {MANIFEST}
         except (OSError, ValueError, KeyError, TypeError, AttributeError, UserError) as error:
             return [f"{self.name}: {MANIFEST} is unreadable ({type(error).__name__}: {error})"]
         wrong = [] if _names(self.name, key) else [f"{self.name}: {MANIFEST} is that of {key}"]
-        if not sealed:
-            wrong.append(f"{self.name}: {MANIFEST} is not as it was written")
+        if seal:
+            wrong.append(_unsealed(self.name) if seal == UNSEALED else
+                         f"{self.name}: {MANIFEST} {seal}")
         if not files:
             wrong.append(f"{self.name}: {MANIFEST} names no files")
         wrong += [f"{self.name}/{file}: its manifest knows no such file"
@@ -117,6 +121,10 @@ class Artifact:
             elif said := differs(self.path(file), known):
                 wrong.append(f"{self.name}/{file}: {said}")
         return wrong
+
+
+def _unsealed(name: str) -> str:
+    return f"{name}: {MANIFEST} {UNSEALED}. Check and seal it: `rmutils artifacts seal {name}`"
 
 
 def write_tables(tables: Any, folder: Path) -> None:
@@ -251,23 +259,56 @@ def roots() -> list[Path]:
 
 def _folders(root: Path, name: str) -> Iterator[Path]:
     """Folders of a key, or of a place, whatever label it has there."""
-    if match := KEY.fullmatch(name) or PLACE.fullmatch(name):
+    key = KEY.fullmatch(name)
+    if key and (root / name).is_dir():  # as before 1.0
+        yield root / name
+    if match := key or PLACE.fullmatch(name):
         yield from (root / match[1]).glob(f"[!.]*/[!.]*-{match[2][:DIGITS]}")
 
 
+def unchecked(name: str) -> Iterator[Artifact]:
+    """Yield the results of a key or a name, damaged ones too, the user's own first."""
+    for root in roots():
+        yield from map(Artifact, _folders(root, name))
+
+
 def find(name: str) -> Artifact | None:
-    """Return the stored result of a key or a name, checked, the user's own first, or None."""
-    folders = (folder for root in roots() for folder in _folders(root, name))
-    return next((artifact for artifact in map(Artifact, folders)
+    """Return the stored result of a key or a name, checked; None if there is none."""
+    return next((artifact for artifact in unchecked(name)
                  if _names(name, artifact.checked().key)), None)
 
 
 def stored(stage: str | None = None) -> Iterator[Artifact]:
     """Yield all stored results, or those of a stage, the user's own first."""
     for root in roots():
-        for artifact in map(Artifact, sorted(root.glob("[!.]*/[!.]*/[!.]*"))):
+        folders = [*root.glob("[!.]*/[!.]*/[!.]*"), *root.glob("*-" + "[0-9a-f]" * 16)]
+        for artifact in map(Artifact, sorted(folders)):
             if artifact.folder.is_dir() and stage in (None, artifact.stage):
                 yield artifact
+
+
+def remove(artifact: Artifact) -> None:
+    """Remove a result from the user's cache, in one step for others who look it up."""
+    root, folder = cache_dir() / "artifacts", artifact.folder
+    if root not in folder.parents:
+        whose = "came with the project" if artifact.shipped else "is shared"
+        raise UserError(f"{artifact.name} {whose}: only results in {root} can be removed.")
+    locks = []
+    with suppress(UserError, ValueError, KeyError, TypeError):  # a damaged manifest: nobody uses it
+        locks = [root / f".{artifact.key}.lock"]
+    with ExitStack() as held:
+        for lock in locks:
+            try:
+                held.enter_context(FileLock(lock, timeout=0))
+            except Timeout:
+                raise UserError(f"{artifact.name} is being computed by another process. Stop that "
+                                "one first, or wait for it.") from None
+        gone = folder.with_name(f".{folder.name}.old")
+        os.replace(folder, gone)
+        shutil.rmtree(gone)
+        for parent in (folder.parent, folder.parent.parent):
+            if parent != root and not any(parent.iterdir()):
+                parent.rmdir()
 
 
 def promote(artifact: Artifact) -> Artifact:
@@ -280,3 +321,13 @@ def promote(artifact: Artifact) -> Artifact:
     scratch = shutil.ignore_patterns(".*")
     shutil.copytree(artifact.folder, target, dirs_exist_ok=True, ignore=scratch)
     return Artifact(target)
+
+
+def seal(artifact: Artifact) -> bool:
+    """Seal a result of version 1.0 that agrees with its key and files; False if it has a seal."""
+    if not (problems := artifact.problems()):
+        return False
+    if problems != [_unsealed(artifact.name)]:
+        raise UserError("; ".join(problems))
+    write_sealed(artifact.folder, artifact.manifest)
+    return True

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from filelock import FileLock
 from typer.testing import CliRunner
 
 from rmutils.__main__ import app
@@ -49,6 +50,30 @@ def test_list_of_some(artifact, words, count):
     assert len(json.loads(rmutils("list", *words, "--json").stdout)) == count
 
 
+def test_remove(artifact, monkeypatch):
+    """A second copy stays, also a damaged one goes, and one that is being computed does not."""
+    other = Stage("detect", 1).obtain_folder(Config(), {"a": "b"}, lambda folder: {}, command="",
+                                             model="tiny-llama")
+    asked = CliRunner().invoke(app, ["artifacts", "rm", artifact.name], input="n\n")
+    assert asked.exit_code == 0 and artifact.name in asked.stdout and artifact.folder.is_dir()
+    with FileLock(artifact.folder.parents[2] / f".{artifact.key}.lock"):
+        done = rmutils("rm", artifact.name, "--yes")
+    assert done.exit_code == 2 and "computed by another process" in done.stderr
+    artifact.path("result.txt").write_text("ten")
+    root = artifact.folder.parents[2]
+    assert rmutils("rm", artifact.name, "--yes").exit_code == 0 and not artifact.folder.exists()
+    assert other.folder.is_dir() and rmutils("rm", other.key, "-y").exit_code == 0
+    assert root.is_dir() and not (root / "detect").exists()
+
+
+def test_remove_nothing_of_others(artifact, tmp_path, monkeypatch):
+    promoted = rmutils("promote", artifact.name).stdout.strip()
+    assert rmutils("rm", artifact.name, "-y").exit_code == 0  # the user's own comes first
+    done = rmutils("rm", promoted, "-y")
+    assert done.exit_code == 2 and "came with the project" in done.stderr
+    assert (tmp_path / "shipped" / promoted).is_dir()
+
+
 def test_verify(artifact):
     """Exit status 1 names what differs."""
     assert rmutils("verify").exit_code == 0
@@ -59,8 +84,27 @@ def test_verify(artifact):
         f"{artifact.name}/result.txt: content differs from its manifest")
 
 
+def test_seal(artifact):
+    """All, or those named; others are sealed although one is damaged."""
+    manifest = json.loads(artifact.path("manifest.json").read_text())
+    bare = json.dumps({name: value for name, value in manifest.items() if name != "sha256"})
+    other = Stage("detect", 1).obtain_folder(
+        Config(), {"a": "b"}, lambda folder: {"a": (folder / "a").write_text("1")}, command="",
+        model="tiny-llama", label="a")
+    for words in ([], [artifact.name]):
+        artifact.path("manifest.json").write_text(bare)
+        assert rmutils("list").stdout.startswith(other.name) and rmutils("verify").exit_code == 1
+        assert rmutils("seal", *words).stdout == f"Sealed {artifact.name}.\n"
+        assert rmutils("seal", *words).stdout == "" and rmutils("verify").exit_code == 0
+    artifact.path("manifest.json").write_text(bare)
+    other.path("a").write_text("2")
+    done = rmutils("seal")
+    assert done.exit_code == 2 and f"{other.name}/a: content differs" in done.stderr
+    assert done.stdout == f"Sealed {artifact.name}.\n"
+
+
 def test_errors_exit_with_2(artifact):
-    for command in ("show", "promote"):
+    for command in ("show", "promote", "rm"):
         done = rmutils(command, "nothing")
         assert done.exit_code == 2 and "See `rmutils artifacts list`" in done.stderr
     done = rmutils("list", "--kind", "detct")

@@ -1,6 +1,7 @@
 """Keys hold what changes a result's value, so what is stored stays found when the code grows."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -23,7 +24,7 @@ from rmutils.book.experiments.masked_needles import MASKED_NEEDLES, MaskedNeedle
 from rmutils.book.experiments.under_variants import VARIANT, VariantConfig
 from rmutils.book.jobs.notebook_costs import EXPERIMENTS
 from rmutils.core.config import Config, NoConfig, added
-from rmutils.core.results import stored
+from rmutils.core.results import Stage, stored
 from rmutils.evaluation.abilities.evaluate_abilities import GENERAL, GeneralConfig
 from rmutils.evaluation.answers import LIKELIHOODS
 from rmutils.evaluation.formation import FORMATION, FormationConfig
@@ -131,3 +132,15 @@ class OtherDefault(Config):
 
 def test_another_default_is_another_result():
     assert OtherDefault().digest() != Before().digest() == OtherDefault(size=3).digest()
+
+
+def test_caches_of_earlier_states_are_read(cache):
+    def make(folder: Path) -> dict:
+        (folder / "answer").write_text("42")
+        return {}
+
+    stage = Stage("asked", 1)
+    made = stage.obtain_folder(Before(), {}, make, command="x")
+    made.folder.rename(cache / "artifacts" / made.key)
+    old = stage.obtain_folder(Before(), {}, make, command="x", compute="never")
+    assert old.name == old.key == made.key and [*stored("asked")] == [old]

@@ -12,11 +12,12 @@ from types import SimpleNamespace
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
+from filelock import FileLock
 
 from rmutils.core import results as artifacts
 from rmutils.core.config import Config, digest
 from rmutils.core.errors import UserError
-from rmutils.core.results import MANIFEST, Artifact, Stage, find, promote, stored
+from rmutils.core.results import MANIFEST, Artifact, Stage, find, promote, remove, seal, stored
 from tests.clock import PATIENCE, forked, until
 
 
@@ -188,13 +189,34 @@ def test_no_flip_of_a_manifest_changes_what_it_tells(obtain):
         assert found.problems() or found.manifest == json.loads(good), bad[place - 9:place + 9]
 
 
-@pytest.mark.fault("flipped byte", "a manifest without a hash of its own")
-def test_a_manifest_without_a_seal_is_refused(obtain):
-    manifest = json.loads((path := obtain().path(MANIFEST)).read_text())
+def unseal(artifact) -> str:
+    """Make a manifest as version 1.0 wrote it; return how it was."""
+    text = artifact.path(MANIFEST).read_text()
+    manifest = json.loads(text)
     assert manifest.pop("sha256") == digest(manifest)
-    path.write_text(json.dumps(manifest))
-    with pytest.raises(UserError, match="is not as it was written"):
+    artifact.path(MANIFEST).write_text(json.dumps(manifest))
+    return text
+
+
+@pytest.mark.fault("flipped byte", "a manifest without a hash of its own")
+def test_a_manifest_without_a_seal_is_refused_until_it_is_sealed(obtain):
+    artifact = obtain()
+    text = unseal(artifact)
+    with pytest.raises(UserError, match=f"no seal.*`rmutils artifacts seal {artifact.name}`"):
         obtain()
+    assert seal(Artifact(artifact.folder)) and artifact.path(MANIFEST).read_text() == text
+    assert obtain() == artifact and obtain.calls == [3] and not seal(artifact)
+
+
+@pytest.mark.parametrize("spoil, message", [
+    (spoil_payload, "differs from its manifest"), (spoil_config, "is that of square-"),
+    (lambda f: change(f, more=1), "not as it was written")], ids=["payload", "config", "more"])
+def test_only_what_agrees_with_its_key_and_files_is_sealed(obtain, spoil, message):
+    artifact = obtain()
+    unseal(artifact)
+    spoil(artifact.folder)
+    with pytest.raises(UserError, match=message):
+        seal(Artifact(artifact.folder))
 
 
 def test_a_result_is_called_after_model_and_label(shipped, cache, tmp_path):
@@ -221,7 +243,11 @@ def test_a_result_is_called_after_model_and_label(shipped, cache, tmp_path):
         (plain.folder / "elsewhere" / MANIFEST).write_text(json.dumps(manifest))
         assert Artifact(plain.folder / "elsewhere").created == ""
     shutil.rmtree(plain.folder / "elsewhere")
-    assert {one.name for one in stored("square")} > {training.name, plain.name}
+    plain.folder.rename(cache / "artifacts" / plain.key)  # as before 1.0
+    before = find(plain.key)
+    assert (before.name, before.stage, before.model) == (plain.key, "square", "")
+    assert Artifact(Path("two-words-0123456789abcdef")).stage == "two-words"
+    assert {one.name for one in stored("square")} > {training.name, before.name}
     assert {one.stage for one in stored()} == {"square", "cube"}
 
 
@@ -261,6 +287,28 @@ def test_tables_come_back(shipped):
     for tables in (found, again):
         pd.testing.assert_frame_equal(tables.one, made.one.reset_index(drop=True))
         pd.testing.assert_frame_equal(tables.two, made.two)
+
+
+def test_only_own_results_that_nobody_computes_are_removed(obtain, shipped, cache):
+    own, other, root = obtain(), obtain(4), cache / "artifacts"
+    for damage in (b"{", b"{}", b"[]", b"\xff", None):
+        spoilt = obtain(5, compute="always")
+        spoilt.path(MANIFEST).write_bytes(damage) if damage else spoilt.path(MANIFEST).unlink()
+        remove(Artifact(spoilt.folder))
+        assert not spoilt.folder.exists()
+    with pytest.raises(UserError, match="came with the project: only results in"):
+        remove(promote(own))
+    with FileLock(root / f".{own.key}.lock"), \
+            pytest.raises(UserError, match="is being computed by another process"):
+        remove(own)
+    remove(own)
+    assert find(own.key).shipped and find(other.key) == other
+    (other.folder / MANIFEST).write_text("{")
+    remove(Artifact(other.folder))
+    assert [path for path in root.iterdir() if path.is_dir()] == []
+    obtain(6).folder.rename(root / (key := STAGE.key(Setting(size=6), INPUTS)))  # as before 1.0
+    remove(find(key))
+    assert find(key) is None and root.is_dir()
 
 
 def test_error_in_the_making_leaves_nothing(shipped, cache):

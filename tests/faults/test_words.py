@@ -17,7 +17,7 @@ from rmutils.core import results
 from rmutils.core.config import digest
 from rmutils.core.errors import UserError
 from rmutils.core.files import sha256
-from rmutils.core.manifests import FIELDS, MANIFEST
+from rmutils.core.manifests import FIELDS, write_sealed
 from rmutils.core.results import Artifact, find
 from rmutils.models.fetch import fetch
 from rmutils.models.known_models import WheelFile
@@ -98,12 +98,11 @@ def test_names_lead_nowhere_else(name, cache, tmp_path):
 def test_manifest_names_files_of_its_folder_only(tmp_path, monkeypatch):
     (tmp_path / "outside").write_text("private")
     made = {"stage": "square", "version": 1, "config": {}, "inputs": {}}
-    name = f"square/any/base-{digest([*made.values()])[:8]}"
+    name = f"square-{digest([*made.values()])[:16]}"
     monkeypatch.setattr(results, "SHIPPED_ARTIFACTS", tmp_path)
-    (tmp_path / name).mkdir(parents=True)
+    (tmp_path / name).mkdir()
     files = {"../outside": {"sha256": sha256(tmp_path / "outside"), "bytes": 7}}
-    told = dict.fromkeys(FIELDS) | made | {"files": files}
-    (tmp_path / name / MANIFEST).write_text(json.dumps({**told, "sha256": digest(told)}))
+    write_sealed(tmp_path / name, dict.fromkeys(FIELDS) | made | {"files": files})
     assert "not in its folder" in Artifact(tmp_path / name).problems()[0]
     with pytest.raises(UserError, match="'../outside', which is not in its folder"):
         find(name)

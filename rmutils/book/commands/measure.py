@@ -30,6 +30,7 @@ from rmutils.core.errors import UserError
 from rmutils.core.journal import default_workers
 from rmutils.core.results import Tables
 from rmutils.core.validation import explain
+from rmutils.evaluation.abilities import harness as harness_runs
 from rmutils.evaluation.abilities.evaluate_abilities import (
     GeneralConfig,
     drift_table,
@@ -86,7 +87,7 @@ def report(
 
 
 
-@configured(changes=Part(GeneralConfig(), MTBenchConfig(), raw=True))
+@configured(changes=Part(GeneralConfig(), harness_runs.HarnessConfig(), MTBenchConfig(), raw=True))
 @options.loads_models
 def abilities(
     model: options.Model,
@@ -97,6 +98,9 @@ def abilities(
         show_default="the one that a training says")] = None,
     trainings: Annotated[bool, typer.Option(
         "--trainings", help="MODEL and all of the book's trainings of it.")] = False,
+    harness: Annotated[Path | None, typer.Option(
+        metavar="FOLDER", help="Instead: GPQA, MATH-500, HumanEval and MMLU-Pro with "
+        "lm-evaluation-harness; results that are in the folder already are read.")] = None,
     mt_bench: Annotated[Path | None, typer.Option(
         metavar="FILE", help="Instead: the questions of this file (FastChat's question.jsonl), "
         "rated by --judge.")] = None,
@@ -112,13 +116,16 @@ def abilities(
 
     Example: rmutils abilities smollm2-135m --samples 50
     """
-    if mt_bench and trainings:
-        raise UserError("--trainings and --mt-bench exclude each other: give one.")
-    config = (MTBenchConfig if mt_bench else GeneralConfig)().changed(changes)
+    if bool(harness) + bool(mt_bench) + trainings > 1:
+        raise UserError("--trainings, --harness and --mt-bench exclude each other: give one.")
+    kind = harness_runs.HarnessConfig if harness else MTBenchConfig if mt_bench else GeneralConfig
+    config = kind().changed(changes)
     if show:
         options.list_values(config)
     elif trainings:
         _trainings(model, workers, as_json)
+    elif harness:
+        _harness(model, harness, config, as_json)
     elif mt_bench:
         if judge is None:
             raise UserError("--mt-bench needs a judge: --judge http://127.0.0.1:8000, say.")
@@ -145,6 +152,15 @@ def _trainings(model: str, workers: int | None, as_json: bool) -> None:
         typer.echo(f"{row.strategy:20}  {row.task:26}  {_shown(row)}  (seeds: {row.seeds})")
     for command in found.missing:
         typer.echo(f"missing: {command}")
+
+
+def _harness(model: str, folder: Path, config: harness_runs.HarnessConfig, as_json: bool) -> None:
+    known = harness_runs.chosen(config, harness_runs.BENCHMARKS)
+    if harness_runs.find_results(folder) is None:
+        where = harness_runs.checkpoint(model, folder / "model")
+        harness_runs.run_harness(harness_runs.command(where, folder, config))
+    samples, about = harness_runs.read_results(folder, known)
+    _print(about, samples, as_json)
 
 
 def _print(about: dict[str, str], samples: pd.DataFrame, as_json: bool,

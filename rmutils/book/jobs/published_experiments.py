@@ -133,9 +133,10 @@ def official_stored(model: str, config: HelmetConfig | harness.HarnessConfig, *,
         write_tables({"scores": table}, folder)
         return {"model": model, "scores": len(table)}
 
-    artifact = OFFICIAL.obtain_folder(
-        config, inputs, make, compute=compute, model=model,
-        command=command_line("study", "--profile", "paper", "--no-book"))
+    how = ("evaluate", model, "--suite", "helmet") if run is _helmet else (
+        "abilities", model, "--harness", "FOLDER")
+    artifact = OFFICIAL.obtain_folder(config, inputs, make, compute=compute, model=model,
+                                      command=command_line(*how))
     shutil.rmtree(work, ignore_errors=True)  # also weights that were written for it
     return OFFICIAL.read(artifact.folder)["scores"], artifact
 

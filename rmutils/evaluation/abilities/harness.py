@@ -200,7 +200,7 @@ def read_results(
     path = find_results(folder)
     if path is None:
         raise UserError(f"{folder} holds no results of lm-evaluation-harness (results_*.json). "
-                        "Give the folder that lm_eval wrote with --output_path.")
+                        f"Make them: `rmutils abilities MODEL --harness {folder}`.")
     try:
         return _read(path, known)
     except (ValueError, LookupError, TypeError, AttributeError) as error:

@@ -137,6 +137,7 @@ SCRIPT = """\
 # Run this in a clone of {repository}, after `bash scripts/download_data.sh`.
 # GPT-4o grades LongQA and Summ: OPENAI_API_KEY has to be set. In some versions of HELMET these two
 # scripts call their option --model_name_or_path.
+# Afterwards: rmutils collect {output}
 set -e
 {commands}
 """
@@ -144,8 +145,8 @@ set -e
 
 def write(
     model: str, folder: Path, *, lengths: Sequence[int] = LENGTHS,
-    categories: Sequence[str] = CATEGORIES, thinking: bool = False, vllm: bool = False,
-    name: str | None = None,
+    categories: Sequence[str] = CATEGORIES, chat: bool | None = None, thinking: bool = False,
+    vllm: bool = False, name: str | None = None,
 ) -> Path:
     """Write a configuration for each category, and a script that runs them all."""
     if wrong := [length for length in lengths if length not in LENGTHS]:
@@ -157,7 +158,8 @@ def write(
     output = f"output/{name}"  # where HELMET's scripts for GPT-4o look
     weights = str(Path(model).absolute()) if Path(model).exists() else model
     options = ["--model_name_or_path", weights, "--output_dir", output, "--tag", TAG, "--seed",
-               str(SEED), *["--thinking"] * thinking, *["--use_vllm"] * vllm]
+               str(SEED), *(["--use_chat_template", str(chat)] if chat is not None else []),
+               *(["--thinking"] if thinking else []), *(["--use_vllm"] if vllm else [])]
     lines = []
     for category in categories:
         path = folder / f"{SETTINGS[category].file}.yaml"
@@ -168,6 +170,7 @@ def write(
                           "--tag", TAG])
               for category, judged in JUDGED.items() if category in categories]
     script = folder / "run.sh"
-    script.write_text(SCRIPT.format(repository=REPOSITORY, commands="\n".join(lines)))
+    script.write_text(SCRIPT.format(repository=REPOSITORY, commands="\n".join(lines),
+                                    output=output))
     os.chmod(script, 0o755)
     return script

@@ -9,11 +9,14 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from rmutils.core.config import NoConfig, digest
 from rmutils.core.errors import UserError
-from rmutils.core.files import read_text
+from rmutils.core.files import read_text, sha256
+from rmutils.core.results import Artifact, Stage, write_tables
 from rmutils.core.validation import parse_json
 from rmutils.evaluation.helmet.official import OFFICIAL
 
+COLLECTED = Stage("helmet", version=1)
 JUDGED = "-gpt4eval_o.json"
 PARTS = {"args": dict, "data": list, "metrics": dict, "averaged_metrics": dict}
 """Parts of a result file of HELMET."""
@@ -148,3 +151,17 @@ def _means(path: Path, base: dict, metrics: tuple[str, ...]) -> Iterator[dict]:
         yield {**base, "sample": -1, "cluster": -1, "metric": metric,
                "score": _checked(float(means[metric])), "unscored": False, "response": "",
                "prompt_tokens": -1, "position": np.nan}
+
+
+def collect_stored(folder: Path) -> tuple[pd.DataFrame, Artifact]:
+    """`collect`, kept among the stored results with the model's name in its facts."""
+    table, model = collect(folder)
+    files = {path.name: sha256(path) for path in sorted(folder.glob("*.json*"))}
+
+    def make(target: Path) -> dict:
+        write_tables({"scores": table}, target)
+        return {"model": model, "files": len(files)}
+
+    artifact = COLLECTED.obtain_folder(NoConfig(), {"files": digest(files)}, make,
+                                       command="rmutils collect FOLDER", model=model)
+    return COLLECTED.read(artifact.folder)["scores"], artifact

@@ -12,7 +12,7 @@ import yaml
 from rmutils.core.errors import UserError
 from rmutils.evaluation.helmet import averages
 from rmutils.evaluation.helmet.official import HELMET, LENGTHS, OFFICIAL, configuration, write
-from rmutils.evaluation.helmet.official_results import collect
+from rmutils.evaluation.helmet.official_results import collect, collect_stored
 from tests.evaluation.helmet.helmet_files import MODEL, written
 
 # Transcribed from princeton-nlp/HELMET, configs/*.yaml at commit 0e8a761.
@@ -74,7 +74,7 @@ def test_long_configurations_are_the_published_ones(category):
 
 def test_files_and_commands(tmp_path):
     script = write("org/Some-Model", tmp_path / "a b", lengths=[8192], categories=["RAG", "Summ"],
-                   thinking=True)
+                   chat=False, thinking=True)
     commands = [shlex.split(line) for line in script.read_text().splitlines()
                 if line.startswith("python")]
     assert [c[1] for c in commands] == ["eval.py", "eval.py", "scripts/eval_gpt4_summ.py"]
@@ -82,7 +82,8 @@ def test_files_and_commands(tmp_path):
     assert yaml.safe_load(Path(config).read_text()) == configuration("RAG", [8192])
     assert commands[0][4:] == [
         "--model_name_or_path", "org/Some-Model", "--output_dir", "output/Some-Model", "--tag",
-        "v1", "--seed", "42", "--thinking"]
+        "v1", "--seed", "42", "--use_chat_template", "False", "--thinking"]
+    assert "rmutils collect output/Some-Model" in script.read_text()
     with pytest.raises(UserError, match="HELMET has no data of 2048 tokens. It has 8192"):
         write("m", tmp_path, lengths=[2048])
 
@@ -199,3 +200,9 @@ def test_folders_that_are_not_one_models(output, tmp_path):
     (output / "copy.json").write_text(other)
     with pytest.raises(UserError, match="both about nlu at 8192 tokens"):
         collect(output)
+
+
+def test_results_are_stored(output, cache):
+    table, artifact = collect_stored(output)
+    assert artifact.problems() == [] and collect_stored(output)[1] == artifact
+    assert artifact.manifest["facts"]["model"] == MODEL and not table.empty
