@@ -46,7 +46,7 @@ check: .venv/.complete  ## lint, types, spelling and the order of imports
 
 test: .venv/.complete  ## run the tests
 	@$(PY) .ci/vllm.py || echo 'The tests that need it are left out.'
-	@$(PY) -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+	@$(PY) -m pytest -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 vllm: .venv/.complete  ## install vLLM for the CPU into .venv-vllm
 	@$(PY) .ci/vllm.py

@@ -1,6 +1,8 @@
 """Small, randomly initialized models of the paper's three families and of Gemma 3's, with a real
 tokenizer."""
 
+from __future__ import annotations
+
 import gc
 import locale
 import os
@@ -9,23 +11,18 @@ import resource
 from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-import torch
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import CONFIG_MAPPING, AutoModelForCausalLM, PreTrainedTokenizerFast
 
-from rmutils.core import journal
-from rmutils.core import results as artifacts
-from rmutils.core.errors import UserError
-from rmutils.core.paths import ROOT
-from rmutils.corpora.niah import load_haystacks
-from rmutils.heads import detection
-from rmutils.models import LanguageModel, load_model
 from tests.faults import table
 
+if TYPE_CHECKING:  # the process that only starts the others would load torch before they begin
+    from transformers import PreTrainedTokenizerFast
+
+    from rmutils.models import LanguageModel
+
 # The models of most tests are so small that threads only wait; so in the processes that they start.
-torch.set_num_threads(1)
 os.environ |= {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
 
 gc.disable()  # until all is loaded
@@ -75,6 +72,11 @@ def tally(request):
 @pytest.fixture(scope="session")
 def tokenizer() -> PreTrainedTokenizerFast:
     """Byte-level BPE of 512 entries, trained on the shipped haystack."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    from rmutils.corpora.niah import load_haystacks
+
     inner = Tokenizer(models.BPE())
     inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     inner.decoder = decoders.ByteLevel()
@@ -90,6 +92,11 @@ def make_lm(family: str, tokenizer: PreTrainedTokenizerFast, seed: int = 0,
             **settings) -> LanguageModel:
     """4 layers x 4 heads (2 key heads), float32, of any family of transformers; with `WINDOWS`
     where one of `FAMILIES` has any. Gemma 2 caps its scores, which SDPA cannot."""
+    import torch
+    from transformers import CONFIG_MAPPING, AutoModelForCausalLM
+
+    from rmutils.models import LanguageModel
+
     torch.manual_seed(seed)
     config = CONFIG_MAPPING[family](**{
         "vocab_size": len(tokenizer), "hidden_size": 32, "intermediate_size": 64,
@@ -120,6 +127,9 @@ def llama(tokenizer) -> LanguageModel:
 @pytest.fixture(scope="session")
 def smollm() -> LanguageModel:
     """The real model; fetched once into the user's cache."""
+    from rmutils.core.errors import UserError
+    from rmutils.models import load_model
+
     try:
         return load_model("smollm2-135m")
     except UserError as error:
@@ -131,6 +141,8 @@ def smollm() -> LanguageModel:
 @pytest.fixture(scope="session")
 def vllm_python() -> Path:
     """The Python of the environment that has vLLM."""
+    from rmutils.core.paths import ROOT
+
     environment = ROOT / ".venv-vllm"
     if not (environment / ".complete").exists():
         message = "no vLLM: `make vllm` installs it, or says why it cannot"
@@ -184,6 +196,8 @@ class Here:
 @pytest.fixture(autouse=True)
 def in_this_process(monkeypatch):
     """`side_by_side` starts no process, but in the tests of its own."""
+    from rmutils.core import journal
+
     monkeypatch.setattr(journal, "ProcessPoolExecutor", Here)
 
 
@@ -210,7 +224,10 @@ def cache(tmp_path, monkeypatch):
 @pytest.fixture
 def tiny(cache, tmp_path, monkeypatch, llama):
     """Folder of a saved small Llama. No result is stored, and its every answer is a success."""
-    monkeypatch.setattr(artifacts, "SHIPPED_ARTIFACTS", tmp_path / "shipped")
+    from rmutils.core import results
+    from rmutils.heads import detection
+
+    monkeypatch.setattr(results, "SHIPPED_ARTIFACTS", tmp_path / "shipped")
     monkeypatch.setattr(detection, "SUCCESS_ROUGE", -1.0)
     llama.model.save_pretrained(tmp_path / "tiny model")
     llama.tokenizer.save_pretrained(tmp_path / "tiny model")

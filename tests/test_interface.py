@@ -157,14 +157,13 @@ CALLS = {name: inspect.signature(getattr(rmutils, name)) for name in rmutils.__a
          if inspect.isfunction(getattr(rmutils, name))}
 
 
-@pytest.mark.parametrize("name, parameter", [
-    (name, parameter) for name, signature in CALLS.items() for parameter in signature.parameters
-    if parameter not in ("fields", "settings")])
-def test_a_wrong_argument_is_refused_in_plain_words(name, parameter):
+@pytest.mark.parametrize("name", CALLS)
+def test_a_wrong_argument_is_refused_in_plain_words(name):
     given = {other: WRONG for other, told in CALLS[name].parameters.items()
              if told.default is told.empty and told.kind is not told.VAR_KEYWORD}
-    with pytest.raises(rmutils.UserError, match=f"(^|; ){parameter}: expected .*, got <object"):
-        getattr(rmutils, name)(**given | {parameter: WRONG})
+    for parameter in {*CALLS[name].parameters} - {"fields", "settings"}:
+        with pytest.raises(rmutils.UserError, match=f"(^|; ){parameter}: expected .*, got <object"):
+            getattr(rmutils, name)(**given | {parameter: WRONG})
 
 
 SCORES = rmutils.HeadScores([[[0.0, 0.5]], [[0.25, 0.25]]], "a model", cases=pd.DataFrame(

@@ -108,25 +108,3 @@ def kill(pid: int) -> None:
 @pytest.fixture
 def project(tmp_path) -> Project:
     return Project(tmp_path / "a book")
-
-
-@pytest.fixture(scope="session")
-def built_once(tmp_path_factory) -> Project:
-    project = Project(tmp_path_factory.mktemp("built") / "a book")
-    (project.root / "data" / "words.txt").write_text("one\n")
-    project.write("third", "print('three')", data=["data/words.txt"])
-    for run in ("runs/first/mine.ipynb", "runs/first/.partial/failed.ipynb"):
-        copied = project.root / "book" / run
-        copied.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(project.root / "notebooks" / "first.ipynb", copied)
-    with (project.root / "book" / "_toc.yml").open("a") as contents:
-        contents.write("- file: chapters/third\n")
-    status, output = project.build()
-    assert status == 0 and ran(output) == {"first", "second", "third", "pages"}, output
-    return project
-
-
-@pytest.fixture
-def built(built_once, tmp_path) -> Project:
-    """A project that has been built, with a third notebook, and with runs that are no pages."""
-    return built_once.copy(tmp_path / "a book")

@@ -2,6 +2,7 @@
 
 import base64
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -20,6 +21,99 @@ from rmutils.core.errors import UserError
 from tests.clock import PATIENCE, until
 from tests.faults.conftest import Project, kill, ran, read_until
 from tests.faults.table import LONG
+
+
+def processes(text: str) -> str:
+    return subprocess.run(["pgrep", "-af", text], capture_output=True, text=True).stdout
+
+
+def incomplete(project, name: str) -> bool:
+    """Whether Snakemake has noted that it began to make a chapter, and not that it was made."""
+    output = str(project.chapter(name).relative_to(project.root))
+    mark = base64.b64encode(output.encode()).decode()
+    return (project.root / ".snakemake" / "incomplete" / mark).exists()
+
+
+@pytest.fixture(scope="module")
+def unfinished(tmp_path_factory) -> Project:
+    """A project whose build is killed again and again, and then done: `built_once`."""
+    return Project(tmp_path_factory.mktemp("unfinished") / "a book")
+
+
+@pytest.mark.fault("kill -9", "in a build of the book: all of it, Snakemake, or what started it")
+def test_kill_in_the_middle_loses_nothing(unfinished):
+    """Whichever process dies, its kernels end, and the next build goes on where it was: also the
+    whole ones, in `built_once`. Snakemake is killed only in the long run, as the build then ends,
+    and with it all that follows it."""
+    project, marker = unfinished, unfinished.root / "pid"
+    waiting = f"import os, time; open({str(marker)!r}, 'w').write(str(os.getpid()))"
+    project.write("second", waiting, "time.sleep(600)")
+    for victim in ("everything", "build", *["snakemake"] * LONG):
+        build = project.start()
+        read_until(build, "second ...")
+        until(lambda: marker.exists() and marker.read_text())
+        assert incomplete(project, "second")
+        until(lambda: project.chapter("first").exists() and not incomplete(project, "first"))
+        if victim == "everything":
+            os.killpg(build.pid, 9)
+        elif victim == "build":
+            kill(build.pid)
+        else:
+            kill(int(processes(f"snakemake.*{project.root}").split()[0]))
+        told = build.communicate(timeout=PATIENCE)[0]
+        until(lambda: f"{marker.read_text()} " not in processes("ipykernel_launcher"))
+        assert not ran(told) & {"second", "pages"} and "lock" not in told.lower(), victim
+        assert project.chapter("first").exists() and not project.chapter("second").exists()
+        marker.unlink()
+
+
+@pytest.fixture(scope="module")
+def built_once(unfinished) -> SimpleNamespace:
+    """A project with a third notebook, a profile, and runs that are no pages, built by two builds
+    at once; which steps were left to do, and what both builds said."""
+    project, gate = unfinished, unfinished.root / "gate"
+    left = {"second", "third", "pages"} | {"first"} - {
+        path.stem for path in project.root.glob("book/chapters/*.ipynb")}
+    (project.root / "notebooks" / "profiles.yaml").write_text("embedded: {second: {size: 2}}\n")
+    project.write("second", f"""\
+import os, time
+print("size", size)
+while not os.path.exists({str(gate)!r}):
+    time.sleep(0.05)""")
+    (project.root / "data" / "words.txt").write_text("one\n")
+    project.write("third", "print('three')", data=["data/words.txt"])
+    for run in ("runs/first/mine.ipynb", "runs/first/.partial/failed.ipynb"):
+        copied = project.root / "book" / run
+        copied.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(project.root / "notebooks" / "first.ipynb", copied)
+    with (project.root / "book" / "_toc.yml").open("a") as contents:
+        contents.write("- file: chapters/third\n")
+    first = project.start()
+    said = read_until(first, "second ...")
+    second = project.start()
+    waits = read_until(second, "waiting")
+    gate.touch()
+    said += first.communicate(timeout=PATIENCE)[0]
+    after = second.communicate(timeout=PATIENCE)[0]
+    assert first.returncode == second.returncode == 0, said + after
+    return SimpleNamespace(project=project, left=left, said=said, waits=waits, after=after)
+
+
+@pytest.fixture
+def built(built_once, tmp_path) -> Project:
+    """A copy of the project, with all that was built."""
+    return built_once.project.copy(tmp_path / "a book")
+
+
+@pytest.mark.fault("two at once", "builds of the book in one clone")
+def test_second_build_waits_for_the_first(built_once):
+    """And has nothing to do. A profile's parameters are those of the chapter."""
+    assert "waiting for it" in built_once.waits and "lock" not in built_once.said.lower()
+    assert ran(built_once.said) == built_once.left
+    assert "is up to date" in built_once.after and not ran(built_once.after)
+    assert "size 2" in built_once.project.page("chapters/second").read_text()
+    made = nbformat.read(built_once.project.chapter("second"), as_version=4)
+    assert made.metadata["rmutils"]["parameters"] == {"size": 2}
 
 
 @pytest.mark.fault("clock set back", "results of a build are of the future")
@@ -109,76 +203,6 @@ def test_data_that_is_not_there_is_named(project):
     project.write("first", "pass", data=["data/*.parquet"])
     output = refused(project)
     assert "first.ipynb" in output and "data/*.parquet" in output
-
-
-def processes(text: str) -> str:
-    return subprocess.run(["pgrep", "-af", text], capture_output=True, text=True).stdout
-
-
-def incomplete(project, name: str) -> bool:
-    """Whether Snakemake has noted that it began to make a chapter, and not that it was made."""
-    output = str(project.chapter(name).relative_to(project.root))
-    mark = base64.b64encode(output.encode()).decode()
-    return (project.root / ".snakemake" / "incomplete" / mark).exists()
-
-
-@pytest.fixture(scope="module")
-def unfinished(tmp_path_factory) -> Project:
-    """A project whose build is killed again and again, and then done."""
-    return Project(tmp_path_factory.mktemp("unfinished") / "a book")
-
-
-@pytest.mark.fault("kill -9", "in a build of the book: all of it, Snakemake, or what started it")
-def test_kill_in_the_middle_loses_nothing(unfinished):
-    """Whichever process dies, its kernels end, and the next build goes on where it was: also the
-    whole one, in the next test. Snakemake is killed only in the long run, as the build then ends,
-    and with it all that follows it."""
-    project, marker = unfinished, unfinished.root / "pid"
-    waiting = f"import os, time; open({str(marker)!r}, 'w').write(str(os.getpid()))"
-    project.write("second", waiting, "time.sleep(600)")
-    for victim in ("everything", "build", *["snakemake"] * LONG):
-        build = project.start()
-        read_until(build, "second ...")
-        until(lambda: marker.exists() and marker.read_text())
-        assert incomplete(project, "second")
-        until(lambda: project.chapter("first").exists() and not incomplete(project, "first"))
-        if victim == "everything":
-            os.killpg(build.pid, 9)
-        elif victim == "build":
-            kill(build.pid)
-        else:
-            kill(int(processes(f"snakemake.*{project.root}").split()[0]))
-        told = build.communicate(timeout=PATIENCE)[0]
-        until(lambda: f"{marker.read_text()} " not in processes("ipykernel_launcher"))
-        assert not ran(told) & {"second", "pages"} and "lock" not in told.lower(), victim
-        assert project.chapter("first").exists() and not project.chapter("second").exists()
-        marker.unlink()
-
-
-@pytest.mark.fault("two at once", "builds of the book in one clone")
-def test_second_build_waits_for_the_first(unfinished):
-    """And has nothing to do. A profile's parameters are those of the chapter."""
-    project, gate = unfinished, unfinished.root / "gate"
-    kept = {"first"} if project.chapter("first").exists() else set()
-    (project.root / "notebooks" / "profiles.yaml").write_text("embedded: {second: {size: 2}}\n")
-    project.write("second", f"""\
-import os, time
-print("size", size)
-while not os.path.exists({str(gate)!r}):
-    time.sleep(0.05)""")
-    first = project.start()
-    output = read_until(first, "second ...")
-    second = project.start()
-    assert "waiting for it" in read_until(second, "waiting")
-    gate.touch()
-    output += first.communicate(timeout=PATIENCE)[0]
-    assert first.returncode == 0 and "lock" not in output.lower(), output
-    assert ran(output) == {"first", "second", "pages"} - kept
-    output = second.communicate(timeout=PATIENCE)[0]
-    assert second.returncode == 0 and "is up to date" in output and not ran(output), output
-    assert "size 2" in project.page("chapters/second").read_text()
-    made = nbformat.read(project.chapter("second"), as_version=4)
-    assert made.metadata["rmutils"]["parameters"] == {"size": 2}
 
 
 @pytest.mark.fault("full disk", "while the pages are built")

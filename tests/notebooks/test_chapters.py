@@ -5,9 +5,10 @@ import copy
 import json
 import re
 import runpy
+from collections.abc import Iterator
+from functools import cache
 
 import nbformat
-import pytest
 
 from rmutils.book.site.dependencies import chapters
 from rmutils.book.site.parameters import read_parameters
@@ -16,88 +17,75 @@ from rmutils.core import paths
 NOTEBOOKS = sorted(paths.NOTEBOOKS.glob("*.ipynb"))
 LONGEST_FUNCTION = 8
 """Lines. What is longer belongs into the package, where it is tested."""
-
-
-@pytest.fixture(params=NOTEBOOKS, ids=lambda path: path.stem)
-def path(request):
-    return request.param
-
-
-@pytest.fixture
-def cells(path):
-    return nbformat.read(path, as_version=4).cells
-
-
-def test_first_code_cell_declares_every_parameter_with_a_comment(path, cells):
-    code = [cell for cell in cells if cell.cell_type == "code"]
-    assert ["parameters" in cell.metadata.get("tags", []) for cell in code] == \
-        [True] + [False] * (len(code) - 1)
-    parameters = read_parameters(path)
-    assert parameters
-    for parameter in parameters.values():
-        assert len(parameter.comment.split()) >= 2, f"{parameter.name} is not explained"
-
-
-def test_code_folds_away_except_parameters(cells):
-    """Readers see questions, figures and answers first; the code is one click away, but for a few
-    lines that stand below the equation that they compute."""
-    for cell in (cell for cell in cells if cell.cell_type == "code"):
-        assert len({"parameters", "hide-input", "remove-input", "equation"}
-                   & {*cell.metadata.tags}) == 1
-
-
 REMEMBER = re.compile(r"^:::\{admonition\} Remember\n:class: rm-remember\n\n((?:- .+\n)+):::$",
                       re.MULTILINE)
+FOLDS = {"parameters", "hide-input", "remove-input", "equation"}
+"""The code is one click away, but for parameters and a few lines below the equation that they
+compute."""
 
 
-def test_chapter_says_what_to_remember(path, cells):
-    """After its results, and before exercises and what comes next; the front page is no chapter."""
-    if path.stem == "essay":
-        return
-    text = "\n\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
-    (said,) = REMEMBER.finditer(text)
-    assert 2 <= said[1].count("\n") <= 4
-    assert not re.search("^## Re(sult|ad it critically)", text[said.end():], re.MULTILINE)
-    assert "\n## Exercises\n" not in text[:said.start()]
+@cache
+def read(path):
+    return nbformat.read(path, as_version=4)
 
 
-def test_notebook_is_stripped(cells):
-    for cell in cells:
-        assert not cell.get("outputs") and cell.get("execution_count") is None
-        assert "papermill" not in cell.metadata
+def markdown(path) -> str:
+    return "\n\n".join(c.source for c in read(path).cells if c.cell_type == "markdown")
 
 
-def test_notebook_is_as_jupyter_saves_it(path):
-    """Else opening and saving one changes every line."""
+def wrong_with(path) -> Iterator[str]:
     text = path.read_text(encoding="utf-8")
-    assert text == nbformat.writes(nbformat.read(path, as_version=4)) + "\n"
-
-
-def test_notebook_defines_no_algorithm(cells):
-    for cell in (cell for cell in cells if cell.cell_type == "code"):
-        for node in ast.walk(ast.parse(cell.source)):
-            assert not isinstance(node, ast.ClassDef)
-            if isinstance(node, ast.FunctionDef):
-                assert node.end_lineno - node.lineno < LONGEST_FUNCTION, node.name
-
-
-def test_what_a_cell_reports_is_shown(cells):
-    """Jupyter shows the value of a cell's last expression, and of no other."""
-    for cell in (cell for cell in cells if cell.cell_type == "code"):
-        tree = ast.parse(cell.source)
-        lost = [ast.unparse(node) for node in ast.walk(tree)
-                if isinstance(node, ast.Expr) and node is not tree.body[-1]
-                and ast.unparse(node).startswith("report.")]
-        assert not lost, cell.id
-
-
-def test_every_figure_has_a_number_a_caption_and_a_description(cells):
-    for cell in cells:
+    if text != nbformat.writes(read(path)) + "\n":  # opening and saving it would change every line
+        yield "not as Jupyter saves it"
+    code = [cell for cell in read(path).cells if cell.cell_type == "code"]
+    if [n for n, cell in enumerate(code) if "parameters" in cell.metadata.tags] != [0]:
+        yield "the first cell alone declares parameters"
+    yield from (f"{one.name} is not explained" for one in read_parameters(path).values()
+                if len(one.comment.split()) < 2)
+    for cell in code:
+        if len(FOLDS & {*cell.metadata.tags}) != 1:
+            yield f"{cell.id} has to have one of {FOLDS}"
+        if cell.get("outputs") or cell.get("execution_count") is not None:
+            yield f"{cell.id} has outputs"
+        yield from in_code(cell.id, ast.parse(cell.source))
+    for cell in read(path).cells:
         shown = cell.metadata.get("mystnb", {})
-        if "figure" in shown:
-            assert shown["figure"]["name"].startswith("fig-") and shown["figure"]["caption"]
-        if "figure" in shown or "image" in shown:
-            assert len(shown["image"]["alt"].split()) >= 5
+        figure = shown.get("figure", {"name": "fig-", "caption": "none"})
+        if not (figure["name"].startswith("fig-") and figure["caption"]):
+            yield f"{cell.id} has no name or caption"
+        if shown.keys() & {"figure", "image"} and len(shown["image"]["alt"].split()) < 5:
+            yield f"{cell.id} has no description"
+        if "papermill" in cell.metadata:
+            yield f"{cell.id} was run"
+
+
+def in_code(name: str, tree: ast.Module) -> Iterator[str]:
+    """Algorithms belong into the package, where they are tested; and Jupyter shows the value of a
+    cell's last expression, and of no other."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef) or isinstance(node, ast.FunctionDef) and (
+                node.end_lineno - node.lineno >= LONGEST_FUNCTION):
+            yield f"{name} defines {node.name}"
+        if isinstance(node, ast.Expr) and node is not tree.body[-1] and (
+                ast.unparse(node).startswith("report.")):
+            yield f"{name} does not show what it reports: {ast.unparse(node)}"
+
+
+def test_every_notebook_keeps_the_rules():
+    found = {path.stem: [*wrong_with(path)] for path in NOTEBOOKS}
+    assert len(found) > 20 and not {name: told for name, told in found.items() if told}
+
+
+def test_chapter_says_what_to_remember():
+    """After its results, and before exercises and what comes next; the front page is no chapter."""
+    for path in NOTEBOOKS:
+        if path.stem == "essay":
+            continue
+        text = markdown(path)
+        (said,) = REMEMBER.finditer(text)
+        assert 2 <= said[1].count("\n") <= 4, path.stem
+        assert not re.search("^## Re(sult|ad it critically)", text[said.end():], re.MULTILINE)
+        assert "\n## Exercises\n" not in text[:said.start()], path.stem
 
 
 def test_declared_data_exists_and_profiles_are_valid():
@@ -120,9 +108,7 @@ def verdicts_by_hand(text: str) -> list[str]:
 
 
 def test_results_are_computed_not_written():
-    texts = {path.name: "\n\n".join(
-        cell.source for cell in nbformat.read(path, as_version=4).cells
-        if cell.cell_type == "markdown") for path in NOTEBOOKS}
+    texts = {path.name: markdown(path) for path in NOTEBOOKS}
     texts |= {path.name: path.read_text(encoding="utf-8") for path in paths.BOOK.glob("*.md")}
     found = {name: verdicts_by_hand(text) for name, text in texts.items()}
     assert not {name: hits for name, hits in found.items() if hits}

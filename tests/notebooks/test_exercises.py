@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections import Counter
 from decimal import Decimal
+from functools import cache
 from pathlib import Path
 from textwrap import indent
 from types import SimpleNamespace
@@ -36,6 +37,7 @@ from rmutils.book.site.parameters import check_parameters
 from rmutils.book.templates import template
 from rmutils.core import paths
 from rmutils.core.errors import UserError
+from tests.notebooks.test_chapters import markdown
 from tests.notebooks.test_parameters import write
 
 CHAPTERS = [p for p in sorted(paths.NOTEBOOKS.glob("*.ipynb"))
@@ -43,81 +45,62 @@ CHAPTERS = [p for p in sorted(paths.NOTEBOOKS.glob("*.ipynb"))
 """A list of files has nothing to be exercised, and a page of five minutes asks nothing."""
 LESSON = "guided_build"
 """Ten steps in place of exercises and a quiz."""
-without_lesson = pytest.mark.parametrize(
-    "chapter", [p for p in CHAPTERS if p.stem != LESSON], ids=lambda path: path.stem, indirect=True)
 QUESTION = re.compile(r"^\d\. .+\n((?:   - [a-c]\) .+\n?){3})", re.MULTILINE)
 SOLVED = re.compile(r" *### BEGIN SOLUTION\n.*?### END SOLUTION", re.DOTALL)
 WRONG = yaml.safe_load(Path(__file__).with_name("wrong_answers.yml").read_text(encoding="utf-8"))
 HIDDEN = re.compile(r"\n### BEGIN HIDDEN TESTS\n.*?### END HIDDEN TESTS", re.DOTALL)
 
 
-@pytest.fixture(params=CHAPTERS, ids=lambda path: path.stem)
-def chapter(request):
-    return request.param
+exercises_of = cache(read_exercises)
 
 
-@pytest.fixture
-def exercises(chapter):
-    return read_exercises(chapter)
-
-
-def markdown(chapter) -> str:
-    cells = nbformat.read(chapter, as_version=4).cells
-    return "\n\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
-
-
-@without_lesson
-def test_frame(chapter):
+def test_each_chapter_has_its_frame_exercises_and_quiz():
     """What a reader will be able to do, needs to know and has to spend stands before all else."""
-    head, _, rest = markdown(chapter).partition("\n## ")
-    assert head.count("\n- ") >= 3 and "You will be able to" in head
-    assert re.search(r"\*\*Prerequisites:\*\* (.*\{ref\}`|none)", head)
-    minutes = re.search(r"\*\*Minutes:\*\* about (\d+) to read, \d+ for the exercises", head)
-    assert minutes and int(minutes[1]) <= 15
-    ends = [rest.index(f"\n## {name}\n") for name in ("Exercises", "Quiz", "Next")]
-    assert ends == sorted(ends)
+    for chapter in CHAPTERS:
+        if chapter.stem == LESSON:
+            continue
+        text, exercises = markdown(chapter), exercises_of(chapter)
+        head, _, rest = text.partition("\n## ")
+        assert head.count("\n- ") >= 3 and "You will be able to" in head, chapter
+        assert re.search(r"\*\*Prerequisites:\*\* (.*\{ref\}`|none)", head), chapter
+        minutes = re.search(r"\*\*Minutes:\*\* about (\d+) to read, \d+ for the exercises", head)
+        assert minutes and int(minutes[1]) <= 15, chapter
+        ends = [rest.index(f"\n## {name}\n") for name in ("Exercises", "Quiz", "Next")]
+        assert ends == sorted(ends), chapter
+        stars = [exercise.stars for exercise in exercises]
+        assert len(stars) >= 3 and stars == sorted(stars) and {1, 2, 3} == {*stars}, chapter
+        assert any(exercise.stub for exercise in exercises), chapter
+        assert f"rmutils run {chapter.stem} -p" in exercises[0].task
+        assert not any(re.search(r"\{\w+(:\w+)?\}`", exercise.task + exercise.solution)
+                       for exercise in exercises), f"{chapter}: worksheets are read without Sphinx"
+        quiz = text.partition("\n## Quiz\n")[2].partition("\n## ")[0]
+        questions, _, answers = quiz.partition(":::{dropdown} Answers\n")
+        options = [re.findall(r"- (\w)\)", part) for part in QUESTION.findall(questions)]
+        assert options == [["a", "b", "c"]] * 3, chapter
+        assert re.findall(r"^(\d)\. \*\*[a-c]\)\*\* \S", answers, re.MULTILINE) == [*"123"], chapter
 
 
-@without_lesson
-def test_exercises_are_graded_and_one_reruns_the_chapter(chapter, exercises):
-    assert len(exercises) >= 3
-    stars = [exercise.stars for exercise in exercises]
-    assert stars == sorted(stars) and {1, 2, 3} == {*stars}
-    assert sum(bool(exercise.stub) for exercise in exercises) >= 1
-    assert f"rmutils run {chapter.stem} -p" in exercises[0].task
-    for exercise in exercises:
-        assert not re.search(r"\{\w+(:\w+)?\}`", exercise.task + exercise.solution), \
-            "worksheets are read without Sphinx"
-
-
-def test_commands_name_parameters_that_chapters_have(exercises):
+def test_commands_name_parameters_that_chapters_have():
     """Also the type of each value; nothing is run."""
-    text = "\n".join([text for e in exercises for text in (e.task, e.solution, *(
-        e.task.replace(choices[0], other) for choices in e.varied for other in choices[1:]))])
-    for command in re.findall(r"rmutils run [^`\n]+", text):
-        _, _, name, *words = shlex.split(command)
-        given = {words[i + 1]: words[i + 2] for i, word in enumerate(words) if word == "-p"}
-        assert given
-        check_parameters(paths.NOTEBOOKS / f"{name}.ipynb", given)
+    for exercise in (one for chapter in CHAPTERS for one in exercises_of(chapter)):
+        text = "\n".join([exercise.task, exercise.solution, *(
+            exercise.task.replace(choices[0], other)
+            for choices in exercise.varied for other in choices[1:])])
+        for command in re.findall(r"rmutils run [^`\n]+", text):
+            _, _, name, *words = shlex.split(command)
+            given = {words[i + 1]: words[i + 2] for i, word in enumerate(words) if word == "-p"}
+            assert given, exercise.label
+            check_parameters(paths.NOTEBOOKS / f"{name}.ipynb", given)
 
 
 def test_steps_of_the_lesson_have_minutes_and_hints():
-    steps = read_exercises(paths.NOTEBOOKS / f"{LESSON}.ipynb")
+    steps = exercises_of(paths.NOTEBOOKS / f"{LESSON}.ipynb")
     assert [step.title.partition(". ")[0] for step in steps] == [*map(str, range(1, 11))]
     minutes = [int(re.match(r"\*(\d+) minutes\.\*", step.task)[1]) for step in steps]
     assert 60 <= sum(minutes) <= 90
     assert f"{sum(minutes)} for the ten steps" in markdown(paths.NOTEBOOKS / f"{LESSON}.ipynb")
     for step in steps:
         assert step.stub and "<summary>Hint</summary>" in step.task
-
-
-@without_lesson
-def test_quiz_has_three_questions_and_an_answer_to_each(chapter):
-    quiz = markdown(chapter).partition("\n## Quiz\n")[2].partition("\n## ")[0]
-    questions, _, answers = quiz.partition(":::{dropdown} Answers\n")
-    options = [re.findall(r"- (\w)\)", part) for part in QUESTION.findall(questions)]
-    assert options == [["a", "b", "c"]] * 3
-    assert re.findall(r"^(\d)\. \*\*[a-c]\)\*\* \S", answers, re.MULTILINE) == ["1", "2", "3"]
 
 
 def run(*cells: str, **names) -> None:
@@ -150,17 +133,18 @@ def solved():
     """Source of answer and checks of each exercise."""
     found = []
     for path in CHAPTERS:
-        cells = worksheet(path, read_exercises(path), SOURCE).cells
+        cells = worksheet(path, exercises_of(path), SOURCE).cells
         code = [cell.source for cell in cells if cell.cell_type == "code" and cell.id != "first"]
         found += zip(code[::2], code[1::2], strict=True)
     return found
 
 
-def test_solutions_pass_the_checks_and_other_answers_fail_them(chapter, exercises, capsys):
+@pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda path: path.stem)
+def test_solutions_pass_the_checks_and_other_answers_fail_them(chapter, capsys):
     """The hidden checks compare with what the book itself computes. None may write to stderr, which
     nbgrader takes for a failure."""
     def asked(kind):
-        cells = worksheet(chapter, exercises, kind).cells
+        cells = worksheet(chapter, exercises_of(chapter), kind).cells
         code = [c for c in cells if c.cell_type == "code" and c.id != "first"]
         return zip(code[::2], code[1::2], strict=True)
 
@@ -226,7 +210,7 @@ def test_other_objects_are_not_graded(answer):
 
 
 def test_half_of_all_points_check_themselves_and_the_rest_have_a_rubric():
-    found = [exercise for path in CHAPTERS for exercise in read_exercises(path)]
+    found = [exercise for path in CHAPTERS for exercise in exercises_of(path)]
     points = sum(exercise.stars for exercise in found)
     assert 2 * sum(exercise.stars for exercise in found if exercise.stub) >= points
     checked = sum(exercise.stars for exercise in found if exercise.stub)
@@ -330,7 +314,7 @@ def test_a_book_without_solutions(tmp_path):
     without_solutions(tmp_path)
     for path in CHAPTERS:
         before, after = markdown(path), markdown(tmp_path / "chapters" / path.name)
-        for exercise in read_exercises(path):
+        for exercise in exercises_of(path):
             assert f":label: {exercise.label}\n" in after and exercise.task[:40] in after
             assert (exercise.answer or exercise.solution)[:60] not in after
         assert "{solution}" not in after and "{dropdown} Answers" not in after

@@ -5,8 +5,7 @@ import json
 import re
 import subprocess
 import sys
-
-import pytest
+from functools import cache
 
 from rmutils.book.site import dependencies
 from rmutils.book.site.dependencies import (
@@ -29,32 +28,31 @@ print(json.dumps([name for name in sys.modules if name.partition(".")[0] == "rmu
 """
 
 
+@cache
+def book() -> dict[str, list[str]]:
+    """The files of each chapter, and of the pages."""
+    files = {c.name: [str(c.notebook), *c.inputs] for c in chapters(paths.ROOT, "embedded")}
+    return files | {"pages": sources(paths.ROOT)}
+
+
 def touched_by(monkeypatch, edited: str) -> set[str]:
     """Chapters, or "pages", whose content changes where a module is edited."""
-    book = {c.name: [str(c.notebook), *c.inputs] for c in chapters(paths.ROOT, "embedded")}
-    book["pages"] = sources(paths.ROOT)
-    before = {name: content(paths.ROOT, files) for name, files in book.items()}
+    before = {name: content(paths.ROOT, files) for name, files in book().items()}
     real = dependencies._hash
-    monkeypatch.setattr(dependencies, "_hash", lambda file: "another" if file.match(
-        f"rmutils/{edited}") else real(file))
-    return {name for name, files in book.items() if content(paths.ROOT, files) != before[name]}
-
-
-def test_a_module_that_nothing_imports_reruns_nothing(monkeypatch):
-    assert touched_by(monkeypatch, "book/tools/doctor.py") == set()
+    with monkeypatch.context() as patch:
+        patch.setattr(dependencies, "_hash", lambda file: "another" if file.match(
+            f"rmutils/{edited}") else real(file))
+        return {name for name in book() if content(paths.ROOT, book()[name]) != before[name]}
 
 
 def test_a_module_reruns_the_chapters_that_import_it(monkeypatch):
+    """One that nothing imports reruns nothing; commands and the build rerun no chapter."""
+    assert touched_by(monkeypatch, "book/tools/doctor.py") == set()
     assert "01_preliminaries" in touched_by(monkeypatch, "heads/scores.py")
-    monkeypatch.undo()
     alone = touched_by(monkeypatch, "book/chapters/olmo3_recipe/experiment.py")
     assert "14_olmo3_recipe" in alone and "01_preliminaries" not in alone
-
-
-@pytest.mark.parametrize("edited", ["book/commands/project.py", "book/site/build.py",
-                                    "book/site/gallery.py"])
-def test_commands_and_the_build_rerun_no_chapter(monkeypatch, edited):
-    assert touched_by(monkeypatch, edited) <= {"pages"}
+    for edited in ("commands/project.py", "site/build.py", "site/gallery.py"):
+        assert touched_by(monkeypatch, f"book/{edited}") <= {"pages"}
 
 
 def test_packages_and_imports_within_functions_count():
