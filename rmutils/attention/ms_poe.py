@@ -14,15 +14,9 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import PreTrainedModel
 
+from rmutils.attention import variants
 from rmutils.attention.decoding import ArgMaxRecorder, newest_products, recording_by_layer
 from rmutils.attention.rope import check_turns, inverse_frequencies, layers_of, turn
-from rmutils.attention.variants import (
-    VARIANTS,
-    AttachedModel,
-    AttentionVariant,
-    OneByOne,
-    PromptView,
-)
 from rmutils.core.config import added
 from rmutils.core.errors import UserError
 from rmutils.models import LanguageModel
@@ -33,8 +27,8 @@ OUTLIER = 3
 """A key is looked at if it gets more than so many times the mean. 3 in the authors' code."""
 
 
-@VARIANTS.register("ms-poe")
-class MsPoe(AttentionVariant):
+@variants.VARIANTS.register("ms-poe")
+class MsPoe(variants.AttentionVariant):
     """Ms-PoE: each head reads positions on a scale of its own."""
 
     kind: Literal["ms-poe"] = "ms-poe"
@@ -75,17 +69,17 @@ class MsPoe(AttentionVariant):
         return self.order in ("position_aware", "reference")
 
     @contextmanager
-    def attached(self, lm: LanguageModel) -> Iterator[AttachedModel]:
+    def attached(self, lm: LanguageModel) -> Iterator[variants.AttachedModel]:
         if not self.by_prompt:
             with rescaled(lm.model, self):
-                yield AttachedModel(lm)
+                yield variants.AttachedModel(lm)
         else:
-            yield OneByOne(lm, view=partial(self._view, lm))
+            yield variants.OneByOne(lm, view=partial(self._view, lm))
 
     @contextmanager
-    def _view(self, lm: LanguageModel, prompt: Sequence[int]) -> Iterator[PromptView]:
+    def _view(self, lm: LanguageModel, prompt: Sequence[int]) -> Iterator[variants.PromptView]:
         with rescaled(lm.model, self, prompt):
-            yield PromptView(prompt)
+            yield variants.PromptView(prompt)
 
 
 @dataclass

@@ -11,13 +11,7 @@ import torch
 from pydantic import FiniteFloat
 from torch import Tensor, nn
 
-from rmutils.attention.decoding import (
-    ALIKE,
-    RECORDING,
-    ArgMaxRecorder,
-    newest_products,
-    retrieval_capture,
-)
+from rmutils.attention import decoding
 from rmutils.attention.decoding import NAME as CAPTURE
 from rmutils.core.errors import UserError
 from rmutils.core.validation import Heads, checked
@@ -145,7 +139,7 @@ def redirect_rows(lm: LanguageModel, spans: Sequence[Span], biases: Tensor) -> I
     """As `redirect`, with `biases` (spans, layers, heads) on the logits for each row of a batch."""
     check(lm)
     own = lm.model.config._attn_implementation
-    if own not in {*ALIKE, CAPTURE}:
+    if own not in {*decoding.ALIKE, CAPTURE}:
         raise UserError(f"{lm.name} attends by {own!r}, which redirected heads would replace. "
                         "Redirect heads of a model with its own attention, and once at a time.")
     reading = _Pass(lm, spans)
@@ -233,7 +227,7 @@ class _Given:
 
 def redirected(
     module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, *,
-    scaling: float, given: Any, recorder: ArgMaxRecorder | None = None, **kwargs: Any,
+    scaling: float, given: Any, recorder: decoding.ArgMaxRecorder | None = None, **kwargs: Any,
 ) -> tuple[Tensor, None]:
     """Attention of a layer with heads that are redirected."""
     count = given.reading.newest
@@ -241,7 +235,7 @@ def redirected(
         return _plain(module, query, key, value, attention_mask, scaling=scaling,
                       recorder=recorder, **kwargs)
     count = max(count, recorder.rows if recorder else 0)
-    products = given.add_to(newest_products(query, key, attention_mask, scaling, count))
+    products = given.add_to(decoding.newest_products(query, key, attention_mask, scaling, count))
     weights = products.softmax(-1)
     if attention_mask is not None:
         weights = weights.nan_to_num(0.0)  # of padding, which sees nothing
@@ -252,20 +246,20 @@ def redirected(
         recorder.see(module.layer_idx, products[..., -rows:, :], weights[..., -rows:, :], value,
                      newest[:, -rows:])
     if count < query.shape[2]:
-        before, _ = retrieval_capture(
+        before, _ = decoding.retrieval_capture(
             module, query, key, value, attention_mask, scaling=scaling, **kwargs)
         newest = torch.cat([before[:, :-count], newest], 1)
     return newest.contiguous(), None
 
 
 def _plain(
-    *tensors: Any, recorder: ArgMaxRecorder | None = None, **kwargs: Any
+    *tensors: Any, recorder: decoding.ArgMaxRecorder | None = None, **kwargs: Any
 ) -> tuple[Tensor, None]:
     """The model's own attention, for layers and passes without a bias."""
     if recorder is None:
         return grouped_query(*tensors, **kwargs)
-    return retrieval_capture(*tensors, recorder=recorder, **kwargs)
+    return decoding.retrieval_capture(*tensors, recorder=recorder, **kwargs)
 
 
 register_by_layer(NAME, redirected, otherwise=_plain)
-RECORDING.add(NAME)
+decoding.RECORDING.add(NAME)

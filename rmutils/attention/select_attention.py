@@ -13,13 +13,7 @@ from pydantic import BeforeValidator, Field
 from torch import Tensor, nn
 from transformers import DynamicCache, PreTrainedModel
 
-from rmutils.attention.decoding import (
-    Answer,
-    ArgMaxRecorder,
-    newest_products,
-    recording_by_layer,
-    retrieval_capture,
-)
+from rmutils.attention import decoding
 from rmutils.attention.rope import layers_of, position_embeddings
 from rmutils.attention.share_attention import Shared, read_sharing, share_attention, shared_layers
 from rmutils.attention.sharing_plans import Sharing
@@ -95,9 +89,10 @@ def select_attention(
     if isinstance(given, Shared):
         return share_attention(module, query, key, value, attention_mask, scaling=scaling,
                                given=given, **kwargs)
-    products = newest_products(query, key, attention_mask, scaling)
+    products = decoding.newest_products(query, key, attention_mask, scaling)
     given.scores = products[0, :, :, 0].softmax(-1).mean((0, 1))
-    return retrieval_capture(module, query, key, value, attention_mask, scaling=scaling, **kwargs)
+    return decoding.retrieval_capture(module, query, key, value, attention_mask, scaling=scaling,
+                                      **kwargs)
 
 
 @contextmanager
@@ -146,7 +141,7 @@ def selecting(model: PreTrainedModel, config: Select) -> Iterator[Selection]:
 @torch.inference_mode()
 def answer_selecting(
     lm: LanguageModel, prompt: Sequence[int], config: Select, *, max_new_tokens: int,
-    stop_ids: Collection[int] | None = None, recorder: ArgMaxRecorder | None = None,
+    stop_ids: Collection[int] | None = None, recorder: decoding.ArgMaxRecorder | None = None,
 ) -> tuple[list[int], Selection]:
     """Answer a prompt greedily; also return what was chosen."""
     cache, ids = DynamicCache(), list(prompt)
@@ -217,13 +212,13 @@ class SelectingModel(AttachedModel):
 
     def watch(
         self, prompt: Sequence[int], *, max_new_tokens: int, stop_ids: Collection[int]
-    ) -> Answer:
+    ) -> decoding.Answer:
         """Positions are those in the text: the recorder looks them up among the selected tokens."""
         said, selection = answer_selecting(
             self.lm, prompt, self.variant, max_new_tokens=max_new_tokens, stop_ids=stop_ids,
-            recorder=ArgMaxRecorder())
+            recorder=decoding.ArgMaxRecorder())
         looked = torch.stack(selection.looked)[: len(said)]
-        return Answer(np.array(said, dtype=int), looked.cpu().numpy())
+        return decoding.Answer(np.array(said, dtype=int), looked.cpu().numpy())
 
 
-recording_by_layer(NAME, select_attention)
+decoding.recording_by_layer(NAME, select_attention)

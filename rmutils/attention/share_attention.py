@@ -14,18 +14,8 @@ from pydantic import BeforeValidator, Field
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from rmutils.attention import sharing_plans
 from rmutils.attention.decoding import ArgMaxRecorder, newest_products, recording_by_layer
-from rmutils.attention.sharing_plans import (
-    Distances,
-    Sharing,
-    calibration_prompts,
-    load_sharing,
-    mean_distances,
-    retention,
-    sharing_at,
-    shuffled,
-    threshold_for,
-)
 from rmutils.attention.variants import VARIANTS, AttachedModel, AttentionVariant
 from rmutils.core.errors import UserError
 from rmutils.core.validation import Count
@@ -44,13 +34,14 @@ class _Calibrated(AttentionVariant):
     tokens: Count = 512
     """Most tokens of each; memory grows with their square."""
 
-    def plan(self, lm: LanguageModel) -> Sharing:
+    def plan(self, lm: LanguageModel) -> sharing_plans.Sharing:
         """Find which heads of a model share."""
         raise NotImplementedError
 
-    def distances(self, lm: LanguageModel) -> Distances:
+    def distances(self, lm: LanguageModel) -> sharing_plans.Distances:
         """Mean distances of all heads, (layers, heads, heads)."""
-        return mean_distances(lm.model, calibration_prompts(lm, self.prompts, self.tokens))
+        prompts = sharing_plans.calibration_prompts(lm, self.prompts, self.tokens)
+        return sharing_plans.mean_distances(lm.model, prompts)
 
     def prepared(self, lm: LanguageModel) -> GivenSharing:
         return GivenSharing(sharing=self.plan(lm))
@@ -73,9 +64,10 @@ class Share(_Calibrated):
     at_random: int | None = None
     """A seed: as many heads share as are alike, but random ones. For comparison; ours."""
 
-    def plan(self, lm: LanguageModel) -> Sharing:
-        sharing = sharing_at(self.distances(lm), self.threshold)
-        return sharing if self.at_random is None else shuffled(sharing, self.at_random)
+    def plan(self, lm: LanguageModel) -> sharing_plans.Sharing:
+        sharing = sharing_plans.sharing_at(self.distances(lm), self.threshold)
+        return sharing if self.at_random is None else sharing_plans.shuffled(sharing,
+                                                                             self.at_random)
 
     def by_layer(self, layers: int) -> dict[int, AttentionVariant]:
         """The threshold in one layer, and 0 in all others."""
@@ -93,14 +85,14 @@ class Retain(_Calibrated):
     """Most heads that still compute weights, as a share of all (retention rate). Taniguchi et al.,
     Table 1, have 81.6 and 69.1 percent."""
 
-    def plan(self, lm: LanguageModel) -> Sharing:
+    def plan(self, lm: LanguageModel) -> sharing_plans.Sharing:
         apart = self.distances(lm)
-        return sharing_at(apart, threshold_for(apart, self.kept))
+        return sharing_plans.sharing_at(apart, sharing_plans.threshold_for(apart, self.kept))
 
 
 def read_sharing(value: object) -> object:
     """Read a plan if a path is given in its place."""
-    return load_sharing(Path(value)) if isinstance(value, str) else value
+    return sharing_plans.load_sharing(Path(value)) if isinstance(value, str) else value
 
 
 @VARIANTS.register("given-sharing")
@@ -109,14 +101,14 @@ class GivenSharing(AttentionVariant):
 
     kind: Literal["given-sharing"] = "given-sharing"
     label = "Share-Attention, by a given plan"
-    sharing: Annotated[Sharing, BeforeValidator(read_sharing)] = {}
+    sharing: Annotated[sharing_plans.Sharing, BeforeValidator(read_sharing)] = {}
     """The plan, or the path of a file of `rmutils.attention.sharing_plans.sharing_json`; empty: no
     head shares."""
 
     @contextmanager
     def attached(self, lm: LanguageModel) -> Iterator[AttachedModel]:
         with sharing_heads(lm.model, self.sharing):
-            yield AttachedModel(lm, retention(self.sharing))
+            yield AttachedModel(lm, sharing_plans.retention(self.sharing))
 
 
 @VARIANTS.register("unshared")
@@ -183,7 +175,7 @@ def share_attention(
     return output.transpose(1, 2), None
 
 
-def shared_layers(model: PreTrainedModel, sharing: Sharing) -> dict[int, Shared]:
+def shared_layers(model: PreTrainedModel, sharing: sharing_plans.Sharing) -> dict[int, Shared]:
     """Return what the attention of each layer is given in which heads share."""
     layers, count = model.config.num_hidden_layers, model.config.num_attention_heads
     shared, workspace = {}, Workspace()
@@ -200,7 +192,7 @@ def shared_layers(model: PreTrainedModel, sharing: Sharing) -> dict[int, Shared]
 
 
 @contextmanager
-def sharing_heads(model: PreTrainedModel, sharing: Sharing) -> Iterator[None]:
+def sharing_heads(model: PreTrainedModel, sharing: sharing_plans.Sharing) -> Iterator[None]:
     """Switch a model to Share-Attention; on exit its own comes back, also after an error."""
     with attached(model, NAME, shared_layers(model, sharing)):
         yield

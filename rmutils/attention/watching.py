@@ -14,16 +14,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 from transformers import PreTrainedModel
 
-from rmutils.attention.decoding import (
-    ALIKE,
-    NAME,
-    Answer,
-    ArgMaxRecorder,
-    attention_called,
-    newest_products,
-    recording_by_layer,
-    retrieval_capture,
-)
+from rmutils.attention import decoding
 from rmutils.core.errors import UserError
 from rmutils.core.validation import checked
 from rmutils.models import LanguageModel
@@ -195,7 +186,7 @@ def _weights_of(model: PreTrainedModel, layers: Sequence[int], watcher: _Watcher
     if str(own).startswith(WATCHED):
         raise UserError("the weights of this model are being watched already. Watch all that you "
                         "want at once, or leave the other `watch` first.")
-    if own in {*ALIKE, NAME} and not needs_eager(model):
+    if own in {*decoding.ALIKE, decoding.NAME} and not needs_eager(model):
         with attached(model, WATCHED, dict.fromkeys(layers, watcher)):
             yield
         return
@@ -223,9 +214,11 @@ def _computed(
     if visible is None:
         visible = torch.ones(1, 1, queries, keys, dtype=torch.bool,
                              device=key.device).tril(keys - queries)
-    products = newest_products(query[:, :, rows], key, visible[:, :, rows], scaling, len(rows))
+    products = decoding.newest_products(query[:, :, rows], key, visible[:, :, rows], scaling,
+                                        len(rows))
     given.see_weights(module.layer_idx, products.softmax(-1).flatten(1, 2))
-    return retrieval_capture(module, query, key, value, attention_mask, scaling=scaling, **kwargs)
+    return decoding.retrieval_capture(module, query, key, value, attention_mask, scaling=scaling,
+                                      **kwargs)
 
 
 def _taken(own: str) -> Callable[..., tuple[Tensor, Tensor | None]]:
@@ -233,7 +226,7 @@ def _taken(own: str) -> Callable[..., tuple[Tensor, Tensor | None]]:
     def attention(
         module: Any, query: Tensor, *tensors: Tensor | None, **kwargs: Any
     ) -> tuple[Tensor, Tensor | None]:
-        output, weights = attention_called(own, module)(module, query, *tensors, **kwargs)
+        output, weights = decoding.attention_called(own, module)(module, query, *tensors, **kwargs)
         if watcher := module.__dict__.get(WATCHED):
             if weights is None:
                 raise UserError(f"the attention {own!r} says nothing about its weights, so they "
@@ -245,11 +238,11 @@ def _taken(own: str) -> Callable[..., tuple[Tensor, Tensor | None]]:
     return attention
 
 
-recording_by_layer(WATCHED, _computed)
+decoding.recording_by_layer(WATCHED, _computed)
 
 
 @dataclass(frozen=True)
-class RowsAnswer(Answer):
+class RowsAnswer(decoding.Answer):
     """An answer of T tokens to a prompt of P, with the rows that decided its tokens."""
 
     # (T, layers, heads, P + T - 1): attention to all tokens so far, 0 for later ones; empty if not
@@ -259,7 +252,7 @@ class RowsAnswer(Answer):
     outputs: Floats
 
 
-class RowsRecorder(ArgMaxRecorder):
+class RowsRecorder(decoding.ArgMaxRecorder):
     """Also keeps weights and outputs of the rows that decide tokens of an answer."""
 
     def __init__(self, what: Collection[What], texts: int):
@@ -288,7 +281,7 @@ class RowsRecorder(ArgMaxRecorder):
                     [layers[layer][text, :, rows] for layer in sorted(layers)]).float().cpu())
             layers.clear()
 
-    def answer(self, text: int, answer: Answer, prompt: int, longest: int) -> RowsAnswer:
+    def answer(self, text: int, answer: decoding.Answer, prompt: int, longest: int) -> RowsAnswer:
         """Return a text's answer with its rows; its prompt has so many tokens of the longest."""
         keys = prompt + len(answer.tokens) - 1
         weights = [pad(part[..., longest - prompt:], (0, keys))[..., :keys]

@@ -10,19 +10,9 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import linear_sum_assignment
 
+from rmutils import stats
 from rmutils.core.errors import UserError
 from rmutils.heads.scores import Head, HeadScores
-from rmutils.stats import (
-    ANY,
-    DIFFERENCE,
-    RELATIVE,
-    RESAMPLES,
-    SHARE,
-    Interval,
-    expansion,
-    interval_of,
-    spread,
-)
 
 Cases = Literal["successful", "both"]
 """Which cases count: before and after each its own successful ones, or those that were successful
@@ -107,25 +97,26 @@ def weighted_means(sums: np.ndarray, weights: np.ndarray) -> np.ndarray:
 
 def over_runs(values: np.ndarray, needles: int, seed: int, drawn: bool = True) -> np.ndarray:
     """Mean over training runs, moved in every resample as by `rmutils.stats.draws`."""
-    count, means = len(values), spread(values.mean(0), needles)
+    count, means = len(values), stats.spread(values.mean(0), needles)
     if count > 1 and drawn:
         rng = np.random.default_rng([seed, 1])  # not the draws of the needles once more
         shares = rng.multinomial(count, np.full(count, 1 / count), size=len(means) - 1) / count
         moved = np.tensordot(shares - 1 / count, values[:, 0], 1)
-        means[1:] += expansion(count) * moved
+        means[1:] += stats.expansion(count) * moved
     return np.asarray(means)
 
 
 HEADROOM = "headroom change"
-_BOUNDS = {"before": SHARE, "after": SHARE, "both": SHARE, "change": DIFFERENCE,
-           "relative change": RELATIVE, HEADROOM: (-np.inf, 1.0)}
+_BOUNDS = {"before": stats.SHARE, "after": stats.SHARE, "both": stats.SHARE,
+           "change": stats.DIFFERENCE, "relative change": stats.RELATIVE, HEADROOM: (-np.inf, 1.0)}
 
 
-def _interval(values: np.ndarray, group: str, quantity: str) -> Interval:
+def _interval(values: np.ndarray, group: str, quantity: str) -> stats.Interval:
     """The interval of a quantity, within the bounds that it has."""
     free = (quantity in ("relative change", HEADROOM) and group.startswith("retrieval minus")
             or (np.abs(values[0]) > 1).any())
-    return interval_of(values, bounds=ANY if free else _BOUNDS[quantity], centred=group == CHOSEN)
+    return stats.interval_of(values, bounds=stats.ANY if free else _BOUNDS[quantity],
+                             centred=group == CHOSEN)
 
 
 CHOSEN, FOUND = "chosen on other needles", "needles found"
@@ -135,7 +126,7 @@ SPLITS = 20  # random halvings of the needles in `split_half`
 
 def training_effect(
     pairs: Sequence[PairedDetection], *, cases: Cases = "successful", drawn: bool = True,
-    resamples: int = RESAMPLES, seed: int = 0,
+    resamples: int = stats.RESAMPLES, seed: int = 0,
 ) -> pd.DataFrame:
     """Return mean scores and their change, for groups of heads and differences of two groups. The
     bootstrap draws whole needles, the same before and after, and whole runs if there are several.
@@ -156,8 +147,8 @@ def training_effect(
 
 
 def split_half(
-    pairs: Sequence[PairedDetection], *, cases: Cases = "successful", resamples: int = RESAMPLES,
-    seed: int = 0,
+    pairs: Sequence[PairedDetection], *, cases: Cases = "successful",
+    resamples: int = stats.RESAMPLES, seed: int = 0,
 ) -> pd.DataFrame:
     """Measure the change of heads on other needles than those they were chosen by, as some of them
     were high by luck: random halves of the needles choose and measure in turn."""
@@ -193,7 +184,7 @@ def _mean_of_known(parts: np.ndarray) -> np.ndarray:
 
 
 def needles_found(
-    pairs: Sequence[PairedDetection], *, resamples: int = RESAMPLES, seed: int = 0
+    pairs: Sequence[PairedDetection], *, resamples: int = stats.RESAMPLES, seed: int = 0
 ) -> pd.DataFrame:
     """Return the shares of cases with the needle found, and `change`, as `training_effect` does."""
     measured = []
@@ -210,8 +201,8 @@ def needles_found(
 
 
 def head_changes(
-    pairs: Sequence[PairedDetection], *, cases: Cases = "successful", resamples: int = RESAMPLES,
-    seed: int = 0,
+    pairs: Sequence[PairedDetection], *, cases: Cases = "successful",
+    resamples: int = stats.RESAMPLES, seed: int = 0,
 ) -> pd.DataFrame:
     """Return every head before and after, highest before first: the data of Figure 5."""
     retrieval = pairs[0].retrieval

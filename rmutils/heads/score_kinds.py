@@ -23,16 +23,7 @@ from rmutils.core.errors import UserError
 from rmutils.core.registry import Registry
 from rmutils.core.validation import Count, checked
 from rmutils.corpora.niah import Haystack, Needle, NiahBuilder, NiahCase, needle_of
-from rmutils.heads.answering import (
-    Answered,
-    Unit,
-    Watch,
-    answer_recall,
-    batched,
-    one_by_one,
-    unit_of,
-    watched_rows,
-)
+from rmutils.heads import answering
 from rmutils.heads.scores import HeadScores, Values
 from rmutils.models import LanguageModel
 
@@ -148,28 +139,29 @@ class ScoreKind(ABC):
         """Return the tokens that end an answer."""
         return self.lm.stop_ids
 
-    def answers(self, cases: list[NiahCase], watch: Watch | None) -> Answered:
+    def answers(self, cases: list[NiahCase], watch: answering.Watch | None) -> answering.Answered:
         """Answer cases, in any order, and yield what `score` needs of each: an `Answer`, whose
         `tokens` alone are read elsewhere. `watch` is how a variant of attention answers one."""
         how: dict[str, Any] = {"max_new_tokens": self.config.max_new_tokens,
                                "stop_ids": self.stop_ids()}
         if self.watched:
             self.refuse_variant(watch)
-            return batched(self.lm, cases, partial(watched_rows, self.lm, self.watched, **how),
+            return answering.batched(self.lm, cases, partial(answering.watched_rows, self.lm,
+                                                             self.watched, **how),
                            max_new_tokens=self.config.max_new_tokens)
-        return batched(self.lm, cases, **how) if watch is None else one_by_one(
+        return answering.batched(self.lm, cases, **how) if watch is None else answering.one_by_one(
             cases, partial(watch, **how))
 
-    def refuse_variant(self, watch: Watch | None) -> None:
+    def refuse_variant(self, watch: answering.Watch | None) -> None:
         """Refuse a variant of attention, for scores that only a model's own attention has."""
         if watch is not None:
             raise UserError(f"the score {self.config.score!r} is that of a model's own attention: "
                             f"it cannot be measured under a variant.")
 
     @staticmethod
-    def recall(answer: str, response: str) -> tuple[float, Unit]:
+    def recall(answer: str, response: str) -> tuple[float, answering.Unit]:
         """Return how much of an answer a response has, 0 to 1, and what is counted."""
-        return answer_recall(answer, response), unit_of(answer)
+        return answering.answer_recall(answer, response), answering.unit_of(answer)
 
     def needle_tokens(self, case: NiahCase) -> int:
         """Return the length of the needle in tokens."""

@@ -17,15 +17,9 @@ from rmutils.core.errors import UserError, did_you_mean
 from rmutils.core.files import intact, sha256
 from rmutils.core.paths import SHIPPED_MODELS, caches
 from rmutils.core.validation import checked, got
+from rmutils.models import known_models
 from rmutils.models.families import needs_eager
 from rmutils.models.fetch import check_cached, fetch
-from rmutils.models.known_models import (
-    REGISTRY,
-    SplitFile,
-    WheelFile,
-    check_architecture,
-    family_named_by,
-)
 from rmutils.models.language_model import LanguageModel, corpus_named_by, window_named_by
 from rmutils.models.products import use_onednn
 from rmutils.models.reading import commit_of, read_config, read_folder, read_gguf
@@ -94,7 +88,8 @@ def load_model(
     device = _checked_device(device or _default_device())
     precision = dtype_of(name, dtype, base, device)
     kind, where = _source(name)
-    local = kind in {"gguf", "folder", "adapter"} and name not in REGISTRY and not is_training(name)
+    local = kind in {"gguf", "folder",
+                     "adapter"} and name not in known_models.REGISTRY and not is_training(name)
     if kind == "adapter":
         whole = load_model(base or base_of(str(where)), device=device, dtype=precision)
         merged = load_adapter(whole, where, own=True)
@@ -106,7 +101,7 @@ def load_model(
     else:
         model, tokenizer = read_folder(str(where), precision)
     shown = Path(name).name if local else name
-    check_architecture(model, shown)
+    known_models.check_architecture(model, shown)
     if needs_eager(model):
         model.set_attn_implementation("eager")
     use_onednn(model)
@@ -178,7 +173,7 @@ def base_of(trained: str) -> str:
     name = recorded_base(folder)
     if name is None:
         raise UserError(f"{folder} does not say which model it was trained on.")
-    if name in REGISTRY or Path(name).exists() or _is_hub(name):
+    if name in known_models.REGISTRY or Path(name).exists() or _is_hub(name):
         return name
     if is_adapter(folder):
         raise UserError(f"{trained} is a LoRA adapter of {name}, which is not there. Write its "
@@ -245,7 +240,8 @@ class ModelRef:
     @cached_property
     def family(self) -> str | None:
         """transformers' `model_type`; None where the name does not tell it without the weights."""
-        return (family_named_by(self.given) if isinstance(self.given, str) else self.given.family)
+        return (known_models.family_named_by(self.given) if isinstance(self.given, str)
+                else self.given.family)
 
     @cached_property
     def corpus(self) -> str:
@@ -297,16 +293,16 @@ def _word(dtype: torch.dtype) -> str:
 
 
 def _default_dtype(name: str, device: str) -> torch.dtype:
-    if name in REGISTRY and REGISTRY[name].dtype:
-        return getattr(torch, REGISTRY[name].dtype)
+    if name in known_models.REGISTRY and known_models.REGISTRY[name].dtype:
+        return getattr(torch, known_models.REGISTRY[name].dtype)
     return torch.float32 if device == "cpu" else torch.bfloat16
 
 
-def _source(name: str) -> tuple[str, WheelFile | SplitFile | Path | str]:
+def _source(name: str) -> tuple[str, known_models.WheelFile | known_models.SplitFile | Path | str]:
     """Where a name leads: a wheel's file, a GGUF file, a folder, an adapter's, or the hub."""
     if is_training(name):
         return _source(str(stored_training(name).folder))
-    spec, path = REGISTRY.get(name), Path(name).expanduser()
+    spec, path = known_models.REGISTRY.get(name), Path(name).expanduser()
     if spec and spec.seed is not None:
         return "folder", trained_folder(name)
     if spec:
@@ -321,13 +317,14 @@ def _source(name: str) -> tuple[str, WheelFile | SplitFile | Path | str]:
                             f"(pickled weights are never read).")
         return "folder", path
     hub, at, revision = name.partition("@")
-    if _is_hub(hub) or hub in REGISTRY and REGISTRY[hub].hub_id:
-        return "hub", (REGISTRY[hub].hub_id if hub in REGISTRY else hub) + at + revision
+    if _is_hub(hub) or hub in known_models.REGISTRY and known_models.REGISTRY[hub].hub_id:
+        return "hub", (known_models.REGISTRY[hub].hub_id if hub in known_models.REGISTRY
+                       else hub) + at + revision
     if path.is_file():
         raise UserError(f"{name} is a file, but no .gguf file. Give a model's folder, or its name.")
     raise UserError(f"no model is called {name!r}, and no folder or .gguf file either."
-                    f"{did_you_mean(name, REGISTRY)} Known names: {', '.join(REGISTRY)}; or "
-                    "give a hub id such as org/model.")
+                    f"{did_you_mean(name, known_models.REGISTRY)} Known names: "
+                    f"{', '.join(known_models.REGISTRY)}; or give a hub id such as org/model.")
 
 
 def _is_hub(name: str) -> bool:

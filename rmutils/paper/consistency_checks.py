@@ -10,19 +10,7 @@ from pathlib import Path
 import pandas as pd
 
 from rmutils.core.errors import UserError
-from rmutils.paper import head_checks
-from rmutils.paper.comparisons import (
-    TASKS,
-    Cell,
-    Comparison,
-    Value,
-    above,
-    by,
-    equal,
-    load_cells,
-    place_of,
-    same_text,
-)
+from rmutils.paper import comparisons, head_checks
 from rmutils.paper.tables import (
     BOLD,
     FAILURE_EXAMPLES,
@@ -38,39 +26,41 @@ from rmutils.paper.tables import (
 )
 
 
-def same_cell(cells: list[Cell]) -> Iterator[Comparison]:
+def same_cell(cells: list[comparisons.Cell]) -> Iterator[comparisons.Comparison]:
     """The same quantity in two tables: each later place against the first."""
-    for quantity, places in by(lambda cell: cell.quantity, cells).items():
+    for quantity, places in comparisons.by(lambda cell: cell.quantity, cells).items():
         if quantity is None:
             continue
         first, *later = places
         for cell in later:
             check = "same cell" if cell.source == first.source else "English against Japanese"
-            yield equal(check, str(quantity), first.number, first.place, cell.number, cell.place)
+            yield comparisons.equal(check, str(quantity), first.number, first.place, cell.number,
+                                    cell.place)
 
 
-def task_means(cells: list[Cell]) -> Iterator[Comparison]:
+def task_means(cells: list[comparisons.Cell]) -> Iterator[comparisons.Comparison]:
     """Mean of the seven tasks of a row against the average that a paper prints."""
-    quantities = by(lambda cell: cell.quantity, cells)
-    rows = by(lambda cell: (cell.source, cell.table, cell.group, cell.row), cells)
+    quantities = comparisons.by(lambda cell: cell.quantity, cells)
+    rows = comparisons.by(lambda cell: (cell.source, cell.table, cell.group, cell.row), cells)
     for (source, table, group, row), members in rows.items():
         tasks = {cell.column: cell for cell in members}
-        if not set(TASKS) <= set(tasks):
+        if not set(comparisons.TASKS) <= set(tasks):
             continue
-        average = mean([tasks[task].number for task in TASKS])
+        average = mean([tasks[task].number for task in comparisons.TASKS])
         quantity = tasks["Summ"].quantity._replace(task="Average")
         place = f"{source} Table {table}: {group} / {row} / mean of the seven tasks"
         printed = quantities.get(quantity, [])
         for cell in [c for c in printed if c.source == source] or printed:
-            yield equal("mean of tasks", str(quantity), average, place, cell.number, cell.place)
+            yield comparisons.equal("mean of tasks", str(quantity), average, place, cell.number,
+                                    cell.place)
 
 
-def bold_is_best(cells: list[Cell], folder: Path) -> Iterator[Comparison]:
+def bold_is_best(cells: list[comparisons.Cell], folder: Path) -> Iterator[comparisons.Comparison]:
     """In each column of a table with bold numbers, those and only those are the highest."""
     bold = {(r["source"], int(r["table"]), r["group"], r["row"], r["column"])
             for r in read_records(BOLD, folder)}
     tables = {(source, table) for source, table, *_ in bold}
-    columns = by(lambda cell: (cell.source, cell.table, cell.model, cell.column),
+    columns = comparisons.by(lambda cell: (cell.source, cell.table, cell.model, cell.column),
                  (cell for cell in cells if (cell.source, cell.table) in tables))
     for (source, table, model, column), members in columns.items():
         highest = max(cell.number.value for cell in members)
@@ -78,64 +68,66 @@ def bold_is_best(cells: list[Cell], folder: Path) -> Iterator[Comparison]:
         marked = [cell for cell in members
                   if (cell.source, cell.table, cell.group, cell.row, cell.column) in bold]
         lowest = min((float(cell.number) for cell in marked), default=float("nan"))
-        yield Comparison("bold is best", f"{model}, {column}: highest (a), bold (b)",
+        yield comparisons.Comparison("bold is best", f"{model}, {column}: highest (a), bold (b)",
                          float(highest), _places(best), lowest,
                          _places(marked) or f"{source} Table {table}: nothing is bold",
                          0.0, best == marked, float(highest) - lowest)
 
 
-def _places(cells: list[Cell]) -> str:
+def _places(cells: list[comparisons.Cell]) -> str:
     return " and ".join(cell.place for cell in cells)
 
 
-def captions(cells: list[Cell], folder: Path) -> Iterator[Comparison]:
+def captions(cells: list[comparisons.Cell], folder: Path) -> Iterator[comparisons.Comparison]:
     """Input lengths that a caption lists against those that its table has."""
-    columns = by(lambda cell: (cell.source, str(cell.table)), cells)
+    columns = comparisons.by(lambda cell: (cell.source, str(cell.table)), cells)
     for r in read_records(TABLE_INFO, folder):
         if r["columns_are"] == "lengths" and r["caption_lengths"]:
             place = f"{r['source']} Table {r['table']}"
             found = dict.fromkeys(cell.column for cell in columns[r["source"], r["table"]])
-            yield same_text("caption", "input lengths", r["caption_lengths"], f"{place}: caption",
-                            " ".join(found), f"{place}: columns")
+            yield comparisons.same_text("caption", "input lengths", r["caption_lengths"],
+                            f"{place}: caption", " ".join(found), f"{place}: columns")
 
 
-def repeated_numbers(folder: Path) -> Iterator[Comparison]:
+def repeated_numbers(folder: Path) -> Iterator[comparisons.Comparison]:
     """A number that the text states more than once, in one paper or in both."""
     names = ("quantity", "group", "row", "versus", "table", "column")
-    for key, records in by(lambda r: tuple(r[n] for n in names),
+    for key, records in comparisons.by(lambda r: tuple(r[n] for n in names),
                            read_records(TEXT_NUMBERS, folder)).items():
         first, *later = records
         what = ", ".join(dict.fromkeys(part for part in key if part and not part.isdecimal()))
         for r in later:
-            yield equal("number stated twice", what, Printed.read(first["value"]),
-                        place_of(first), Printed.read(r["value"]), place_of(r))
+            yield comparisons.equal("number stated twice", what, Printed.read(first["value"]),
+                        comparisons.place_of(first), Printed.read(r["value"]),
+                                    comparisons.place_of(r))
 
 
-def repeated_facts(folder: Path) -> Iterator[Comparison]:
+def repeated_facts(folder: Path) -> Iterator[comparisons.Comparison]:
     """A name or a definition that the text states more than once, in one paper or in both."""
-    for (quantity, group), records in by(lambda r: (r["quantity"], r["group"]),
+    for (quantity, group), records in comparisons.by(lambda r: (r["quantity"], r["group"]),
                                          read_records(TEXT_FACTS, folder)).items():
         first, *later = records
         what = f"{group}: {quantity}" if group else quantity
         for r in later:
-            yield same_text("fact stated twice", what, first["value"], place_of(first), r["value"],
-                            place_of(r))
+            yield comparisons.same_text("fact stated twice", what, first["value"],
+                            comparisons.place_of(first), r["value"], comparisons.place_of(r))
 
 
-def unique_failures(folder: Path) -> Iterator[Comparison]:
+def unique_failures(folder: Path) -> Iterator[comparisons.Comparison]:
     """A failure called unique to masked retrieval heads: with others masked the response passes."""
     told = {True: "passes", False: "fails"}
-    for (source, place), records in by(lambda r: (r["source"], r["place"]),
+    for (source, place), records in comparisons.by(lambda r: (r["source"], r["place"]),
                                        read_records(FAILURE_EXAMPLES, folder)).items():
         of = {r["masked"]: r for r in records}
         if words := of["retrieval"]["unique"]:
             other = of["non-retrieval"]
-            yield same_text(
+            yield comparisons.same_text(
                 "unique failure", f"{other['kind']}, other heads masked", told[True],
-                f"{source} {place}: {words}", told[other["passed"] == "yes"], place_of(other))
+                f"{source} {place}: {words}", told[other["passed"] == "yes"],
+                comparisons.place_of(other))
 
 
-def quoted_numbers(cells: list[Cell], folder: Path) -> Iterator[Comparison]:
+def quoted_numbers(cells: list[comparisons.Cell], folder: Path) -> Iterator[comparisons.Comparison]:
     """Values and gains in the text against the tables, or against numbers of the text itself."""
     records = read_records(TEXT_NUMBERS, folder)
     for r in records:
@@ -146,11 +138,12 @@ def quoted_numbers(cells: list[Cell], folder: Path) -> Iterator[Comparison]:
         if not recomputed and r["quantity"] != "at least":
             raise _dangling(TEXT_NUMBERS.file, r)
         for value, place in recomputed:
-            yield equal(f"{r['quantity']} in the text", what, Printed.read(r["value"]),
-                        place_of(r), value, place)
+            yield comparisons.equal(f"{r['quantity']} in the text", what, Printed.read(r["value"]),
+                        comparisons.place_of(r), value, place)
 
 
-def _recomputed(r: dict, cells: list[Cell], records: list[dict]) -> Iterator[Value]:
+def _recomputed(r: dict, cells: list[comparisons.Cell],
+                records: list[dict]) -> Iterator[comparisons.Value]:
     """The number of a sentence, from each place that lets one recompute it."""
     rows = _sources(r, r["row"], cells, records)
     if r["quantity"] == "value":
@@ -163,10 +156,11 @@ def _recomputed(r: dict, cells: list[Cell], records: list[dict]) -> Iterator[Val
             yield (a / b - 1) * 100 if relative else a - b, f"{place_a} against {place_b}"
 
 
-def _sources(r: dict, row: str, cells: list[Cell], records: list[dict]) -> dict[object, Value]:
+def _sources(r: dict, row: str, cells: list[comparisons.Cell], records: list[dict]) -> dict[object,
+                                                                                            comparisons.Value]:
     """Where the number of `row` stands, by table (or by paper, if the text has it)."""
     if not r["table"]:
-        return {s["source"]: (Printed.read(s["value"]), place_of(s)) for s in records
+        return {s["source"]: (Printed.read(s["value"]), comparisons.place_of(s)) for s in records
                 if (s["quantity"], s["group"], s["row"], s["column"], s["source"])
                 == ("value", r["group"], row, r["column"], r["source"])}
     named = [c for c in cells if (c.source, c.table, c.group, c.row, c.column)
@@ -176,7 +170,7 @@ def _sources(r: dict, row: str, cells: list[Cell], records: list[dict]) -> dict[
     return {(c.source, c.table): (c.number, c.place) for c in alike}
 
 
-def statements(cells: list[Cell], folder: Path) -> Iterator[Comparison]:
+def statements(cells: list[comparisons.Cell], folder: Path) -> Iterator[comparisons.Comparison]:
     """Sentences that say that a row is above others: in every column, or in most comparisons."""
     for r in read_records(STATEMENTS, folder):
         members = [c for c in cells if (c.source, c.table) == (r["source"], int(r["table"]))
@@ -184,15 +178,16 @@ def statements(cells: list[Cell], folder: Path) -> Iterator[Comparison]:
         versus = "all others" if r["versus"] == "*" else r["versus"]
         if not {r["row"], r["versus"]} <= {"*", *(c.row for c in members)}:
             raise _dangling(STATEMENTS.file, r)
-        than = f"{versus} ({place_of(r)})"
-        found = [above("statement", f"{model}, {column}: {r['row']} above {than}", *value,
-                       *max(others, key=lambda other: other[0].value))
+        than = f"{versus} ({comparisons.place_of(r)})"
+        found = [comparisons.above("statement", f"{model}, {column}: {r['row']} above {than}",
+                       *value, *max(others, key=lambda other: other[0].value))
                  for (model, column), (value, others) in _comparisons(r, members).items()]
         if r["how_often"] == "every":
             yield from found
         else:
             share = Fraction(sum(f.agrees for f in found), len(found))
-            yield above("statement", f"share of comparisons: {r['row']} at or above {than}",
+            yield comparisons.above("statement",
+                                    f"share of comparisons: {r['row']} at or above {than}",
                         Printed.exact(share), f"{r['source']} Table {r['table']}",
                         Printed.exact(Fraction(1, 2)), "most: more than half")
 
@@ -203,11 +198,13 @@ def _dangling(file: str, r: dict) -> UserError:
                      f"in {where} of source {r['source']!r}, which the transcription lacks.")
 
 
-def _comparisons(r: dict, members: list[Cell]) -> dict[tuple, tuple[Value, list[Value]]]:
+def _comparisons(r: dict, members: list[comparisons.Cell]) -> dict[tuple,
+                                                                   tuple[comparisons.Value,
+                                                                         list[comparisons.Value]]]:
     """Per model and column: the value of the row in question, and those it is compared with."""
     compared = {}
-    for model, cells in by(lambda c: c.model, members).items():
-        rows = {name: _columns(row) for name, row in by(lambda c: c.row, cells).items()}
+    for model, cells in comparisons.by(lambda c: c.model, members).items():
+        rows = {name: _columns(row) for name, row in comparisons.by(lambda c: c.row, cells).items()}
         others = [name for name in rows if name != r["row"] and r["versus"] in ("*", name)]
         for column, value in rows[r["row"]].items():
             if r["column"] in ("*", column):
@@ -215,28 +212,28 @@ def _comparisons(r: dict, members: list[Cell]) -> dict[tuple, tuple[Value, list[
     return compared
 
 
-def _columns(row: list[Cell]) -> dict[str, Value]:
+def _columns(row: list[comparisons.Cell]) -> dict[str, comparisons.Value]:
     """Columns of a row; the average over tasks is computed where the table leaves it out."""
     columns = {c.column: (c.number, c.place) for c in row}
-    if set(TASKS) <= set(columns) and "Average" not in columns:
+    if set(comparisons.TASKS) <= set(columns) and "Average" not in columns:
         place = f"{row[0].place.rsplit(' / ', 1)[0]} / mean of the seven tasks"
-        columns["Average"] = mean([columns[task][0] for task in TASKS]), place
+        columns["Average"] = mean([columns[task][0] for task in comparisons.TASKS]), place
     return columns
 
 
-def gain_orders(cells: list[Cell], folder: Path) -> Iterator[Comparison]:
+def gain_orders(cells: list[comparisons.Cell], folder: Path) -> Iterator[comparisons.Comparison]:
     """Sentences that rank models by what RetMask gains: mean gain over the lengths both have."""
     for r in read_records(GAIN_ORDERS, folder):
         gains = [_gains(cells, r["source"], r[name]) for name in ("larger", "smaller")]
         lengths = [length for length in gains[0] if length in gains[1]]
         (a, b) = (mean([g[length] for length in lengths]) for g in gains)
         place = "{} " + f"{r['source']}: mean gain over {', '.join(lengths)}"
-        yield above("order of gains", f"{r['larger']} gains more than {r['smaller']} "
-                    f"({place_of(r)})", a, place.format(r["larger"]), b,
+        yield comparisons.above("order of gains", f"{r['larger']} gains more than {r['smaller']} "
+                    f"({comparisons.place_of(r)})", a, place.format(r["larger"]), b,
                     place.format(r["smaller"]))
 
 
-def _gains(cells: list[Cell], source: str, model: str) -> dict[str, Printed]:
+def _gains(cells: list[comparisons.Cell], source: str, model: str) -> dict[str, Printed]:
     """RetMask against before training, by length (judge GPT-4o, the paper's main tables)."""
     scores = {}
     for c in cells:
@@ -271,7 +268,7 @@ def audit(folder: Path = PAPER) -> pd.DataFrame:
     UserError
         A file of the transcription is missing or malformed.
     """
-    cells = load_cells(folder)
+    cells = comparisons.load_cells(folder)
     numbers = head_checks.HeadNumbers(folder)
     findings = [
         *task_means(cells),
@@ -289,4 +286,4 @@ def audit(folder: Path = PAPER) -> pd.DataFrame:
         *head_checks.mean_gains(numbers),
         *head_checks.published_scores(numbers),
     ]
-    return pd.DataFrame(findings, columns=[field.name for field in fields(Comparison)])
+    return pd.DataFrame(findings, columns=[field.name for field in fields(comparisons.Comparison)])

@@ -4,13 +4,7 @@ from functools import cache
 
 import pandas as pd
 
-from rmutils.book.chapters.main_tables.experiment import (
-    Evaluated,
-    able_to_differ,
-    contrasts,
-    evaluated,
-    gains,
-)
+from rmutils.book.chapters.main_tables import experiment
 from rmutils.book.chapters.main_tables.task_effects import THINKING, blind_cells
 from rmutils.book.experiments.planned_runs import RETMASK
 from rmutils.book.findings import Measured, declare
@@ -21,9 +15,9 @@ MODEL, KINDS = "tiny-qwen3", (RETMASK, "rc-removed", "rc-un-generated")
 
 
 @cache
-def evaluations() -> Evaluated:
+def evaluations() -> experiment.Evaluated:
     """Look up what the model scores, with thoughts, after training on each kind of pairs."""
-    return evaluated(MODEL, THINKING, KINDS)
+    return experiment.evaluated(MODEL, THINKING, KINDS)
 
 
 def _measured(table: pd.DataFrame, strategy: str) -> Measured:
@@ -40,19 +34,19 @@ def _measured(table: pd.DataFrame, strategy: str) -> Measured:
     "{verdict}."))
 def whole_pairs_lead(strategy: str) -> Measured:
     """Mean score after training on whole pairs, minus on a shortened kind."""
-    return _measured(contrasts(evaluations()), strategy)
+    return _measured(experiment.contrasts(evaluations()), strategy)
 
 
 @declare("reasoning-gain", unit="points", place="fig-reasoning", otherwise=(
     "Training on pairs of {strategy} changes the score by {value} points {ci}: {verdict}."))
 def reasoning_gain(strategy: str = RETMASK) -> Measured:
     """Mean score after training on a kind of pairs, minus before training."""
-    return _measured(gains(evaluations()), strategy)
+    return _measured(experiment.gains(evaluations()), strategy)
 
 
 def by_category() -> tuple[pd.DataFrame, pd.DataFrame, list[str]]:
     """Compare whole pairs with each shortened kind in each category."""
-    table = contrasts(evaluations(), ["category"])
+    table = experiment.contrasts(evaluations(), ["category"])
     blind = [category for category, why in pd.Series(
         blind_cells(MODEL, THINKING)).groupby(level=0, sort=False) if why.all()]
-    return table, able_to_differ(table, blind) if len(table) else table, blind
+    return table, experiment.able_to_differ(table, blind) if len(table) else table, blind

@@ -19,17 +19,7 @@ from torch.nn.functional import logsigmoid
 from transformers import PreTrainedModel
 
 from rmutils.book.experiments.planned_runs import MODELS, RETMASK, planned_runs, stored_runs
-from rmutils.book.figures.style import (
-    BLUE,
-    GREEN,
-    GREY,
-    INK,
-    ORANGE,
-    RED,
-    SEQUENTIAL,
-    WIDTH,
-    new_axes,
-)
+from rmutils.book.figures import style
 from rmutils.book.findings import SHOWN, Measured, declare, scaled
 from rmutils.core.errors import NotStored
 from rmutils.corpora.niah import NiahCase
@@ -72,21 +62,21 @@ def train_on_one_pair(lm: LanguageModel, encoded: Mapping[str, list[list[int]]],
 AROUND = 5  # tokens on either side of the needle
 FAINTEST = 0.02
 """Fainter attention is not drawn: hairlines between hundreds of empty cells would shine through."""
-GROUND = to_hex(colormaps[SEQUENTIAL](0.0))
+GROUND = to_hex(colormaps[style.SEQUENTIAL](0.0))
 
 
 def overview(shape: tuple[int, int], heads: Collection[Head], prompt: str, chosen: str,
              rejected: str) -> Figure:
     """Draw the four steps of RetMask with the heads of a real model and its two answers."""
-    figure = Figure(figsize=(WIDTH, 3.3))
+    figure = Figure(figsize=(style.WIDTH, 3.3))
     figure.set_layout_engine("none")  # all is placed by hand
     axes = figure.add_axes((0, 0, 1, 1))
-    axes.set(xlim=(0, WIDTH), ylim=(3.45, 0.05))
+    axes.set(xlim=(0, style.WIDTH), ylim=(3.45, 0.05))
     axes.axis("off")
-    _box(axes, 0.1, 1.5, 1.35, prompt, GREY, "instruction x")
+    _box(axes, 0.1, 1.5, 1.35, prompt, style.GREY, "instruction x")
     for top, name, colour, masked, text, side in (
-            (0.42, r"whole model $\pi_\theta$", BLUE, (), chosen, "3 answer: chosen $y_w$"),
-            (2.1, r"masked model $\pi_{\theta'}$", RED, heads, rejected,
+            (0.42, r"whole model $\pi_\theta$", style.BLUE, (), chosen, "3 answer: chosen $y_w$"),
+            (2.1, r"masked model $\pi_{\theta'}$", style.RED, heads, rejected,
              "3 answer: rejected $y_l$")):
         axes.text(1.95, top - 0.12, name, fontsize=10, weight="bold", color=colour)
         _heads(axes, 1.95, top, shape, heads, masked)
@@ -96,8 +86,8 @@ def overview(shape: tuple[int, int], heads: Collection[Head], prompt: str, chose
         _arrow(axes, (3.55, middle), (3.95, middle))
         _arrow(axes, (6.0, middle), (6.33, 1.95))
     said = f"1 find: {len(heads)} heads, black\n2 mask them (a row is a layer)"
-    axes.text(1.95, 1.62, said, fontsize=9, va="center", color=INK)
-    _box(axes, 6.38, 1.5, 1.12, r"prefer $y_w$ to $y_l$", GREEN, "4 train: DPO")
+    axes.text(1.95, 1.62, said, fontsize=9, va="center", color=style.INK)
+    _box(axes, 6.38, 1.5, 1.12, r"prefer $y_w$ to $y_l$", style.GREEN, "4 train: DPO")
     return figure
 
 
@@ -108,7 +98,8 @@ def _box(axes: Axes, left: float, top: float, width: float, text: str, colour: s
     height = 0.26 + 0.17 * max(2, len(lines))
     axes.add_patch(_rectangle(left, top, width, height, colour))
     axes.text(left, top - 0.08, title, fontsize=9.5, color=colour, weight="bold")
-    axes.text(left + 0.08, top + height / 2, "\n".join(lines), fontsize=9, va="center", color=INK)
+    axes.text(left + 0.08, top + height / 2, "\n".join(lines), fontsize=9, va="center",
+              color=style.INK)
 
 
 def _rectangle(left: float, top: float, width: float, height: float, colour: str,
@@ -123,15 +114,15 @@ def _heads(axes: Axes, left: float, top: float, shape: tuple[int, int], heads: C
     for layer, head in np.ndindex(shape):
         x, y = left + head * size, top + layer * (1.0 / shape[0])
         here = (layer, head)
-        colour = INK if here in heads else GREY
+        colour = style.INK if here in heads else style.GREY
         axes.add_patch(_rectangle(x, y, 0.8 * size, 0.8 / shape[0], colour,
-                                  INK if here in heads and here not in masked else "none"))
+                                  style.INK if here in heads and here not in masked else "none"))
         if here in masked:
-            axes.plot([x, x + 0.8 * size], [y + 0.8 / shape[0], y], color=RED, lw=1.2)
+            axes.plot([x, x + 0.8 * size], [y + 0.8 / shape[0], y], color=style.RED, lw=1.2)
 
 
 def _arrow(axes: Axes, start: tuple[float, float], end: tuple[float, float]) -> None:
-    axes.annotate("", end, start, arrowprops={"arrowstyle": "-|>", "color": GREY, "lw": 1.2})
+    axes.annotate("", end, start, arrowprops={"arrowstyle": "-|>", "color": style.GREY, "lw": 1.2})
 
 
 def attention_at_needle(case: NiahCase, rows: np.ndarray, prompt: Sequence[str],
@@ -139,15 +130,16 @@ def attention_at_needle(case: NiahCase, rows: np.ndarray, prompt: Sequence[str],
     """Draw one head's attention at the needle while it answers."""
     start, end = case.needle_span
     first, last = max(0, start - AROUND), min(len(prompt), end + AROUND)
-    figure, axes = new_axes(1.7 + 0.21 * len(written))
+    figure, axes = style.new_axes(1.7 + 0.21 * len(written))
     ticks = np.arange(len(written))
     seen = rows[:, first:last]
     mesh = axes.pcolormesh(np.arange(first, last + 1) - 0.5, np.arange(len(written) + 1) - 0.5,
-                           np.where(seen > FAINTEST, seen, np.nan), cmap=SEQUENTIAL, vmin=0, vmax=1)
+                           np.where(seen > FAINTEST, seen, np.nan), cmap=style.SEQUENTIAL, vmin=0,
+                           vmax=1)
     axes.add_patch(_rectangle(first - 0.5, -0.5, last - first, len(ticks), "none", GROUND)
                    ).set_zorder(0)
     for edge in (start, end):
-        axes.axvline(edge - 0.5, color=ORANGE, lw=1.4)
+        axes.axvline(edge - 0.5, color=style.ORANGE, lw=1.4)
     axes.set(xlim=(first - 0.5, last - 0.5), ylabel="token of the answer", yticks=ticks,
              xlabel="token of the prompt")
     axes.set_yticklabels([word.strip().replace("$", r"\$") for word in written])
@@ -161,21 +153,21 @@ def attention_at_needle(case: NiahCase, rows: np.ndarray, prompt: Sequence[str],
 
 def loss_by_margin(steps: pd.DataFrame) -> Figure:
     """Draw the loss of Equation 5 as a function of the margin, and the steps of one training."""
-    figure, (curve, answers) = new_axes(3.0, columns=2)
+    figure, (curve, answers) = style.new_axes(3.0, columns=2)
     last = max(1.0, 1.25 * float(steps["margin"].max()))
     margins = np.linspace(-last, last, 200)
-    curve.plot(margins, np.log1p(np.exp(-margins)), color=GREY, lw=1.2)
-    curve.plot(steps["margin"], steps["loss"], "o-", color=BLUE, ms=5)
-    curve.axhline(np.log(2), color=GREY, lw=0.8, ls=":")
+    curve.plot(margins, np.log1p(np.exp(-margins)), color=style.GREY, lw=1.2)
+    curve.plot(steps["margin"], steps["loss"], "o-", color=style.BLUE, ms=5)
+    curve.axhline(np.log(2), color=style.GREY, lw=0.8, ls=":")
     curve.annotate("log 2, before\nthe first step", (-last, np.log(2)), xytext=(0, -4),
                    textcoords="offset points", va="top", fontsize=9)
     curve.set(xlabel="margin", ylabel="loss of the pair")
-    for side, colour in (("chosen", BLUE), ("rejected", RED)):
+    for side, colour in (("chosen", style.BLUE), ("rejected", style.RED)):
         change = steps[side] - steps[side].iloc[0]
         answers.plot(steps["step"], change, "o-", color=colour, ms=4)
         answers.annotate(side, (steps["step"].iloc[-1], change.iloc[-1]), xytext=(5, 0),
                          textcoords="offset points", color=colour, va="center", fontsize=9.5)
-    answers.axhline(0, color=GREY, lw=0.8, ls=":")
+    answers.axhline(0, color=style.GREY, lw=0.8, ls=":")
     answers.set(xlabel="step", ylabel="change of log π(y | x), nats",
                 xlim=(-0.3, 1.25 * steps["step"].max()))
     return figure

@@ -10,34 +10,14 @@ import pandas as pd
 import yaml
 from pydantic import Field, ValidationError, model_validator
 
+from rmutils.book import verdicts
 from rmutils.book.chapters import failure_modes, general_abilities
 from rmutils.book.chapters.data_and_training import findings as data_and_training
 from rmutils.book.chapters.main_tables import task_effects
 from rmutils.book.chapters.masking_sweep import findings as masking_sweep
 from rmutils.book.chapters.score_distribution import findings as score_distribution
 from rmutils.book.chapters.training_effect import findings as training_effect
-from rmutils.book.verdicts import (
-    AGAINST,
-    BLIND,
-    EXCLUDED,
-    NOT_RUN,
-    QUANTITIES,
-    REACHED,
-    SHOWN,
-    SMALLER,
-    THERE,
-    UNDECIDED,
-    UNTESTABLE,
-    CannotShow,
-    Claimed,
-    Effect,
-    PartVerdict,
-    Quantity,
-    Verdict,
-    answers,
-    tally,
-    together,
-)
+from rmutils.book.verdicts import together
 from rmutils.core.config import Config
 from rmutils.core.errors import NotStored, UserError
 from rmutils.core.files import intact
@@ -51,7 +31,7 @@ MEASURED = (data_and_training, failure_modes, general_abilities, masking_sweep, 
 is a `NotStored` that names the command which makes it."""
 CLAIMS = "claims.yml"
 Text = Annotated[str, Field(min_length=1)]
-Quantities = Mapping[str, Quantity]
+Quantities = Mapping[str, verdicts.Quantity]
 
 
 class Saying(Config):
@@ -70,7 +50,7 @@ class Saying(Config):
         return f"{self.source} {self.place}"
 
 
-class Measure(Claimed):
+class Measure(verdicts.Claimed):
     """A quantity that decides a claim, or a part of it."""
 
     quantity: Text
@@ -105,8 +85,8 @@ class Part:
 
     measure: Measure
     of: tuple[str | int, ...]
-    effect: Effect | None
-    answer: PartVerdict
+    effect: verdicts.Effect | None
+    answer: verdicts.PartVerdict
     sentence: str
     scale: float
     note: str
@@ -118,7 +98,7 @@ class Judged:
 
     claim: Claim
     parts: tuple[Part, ...]
-    verdict: Verdict
+    verdict: verdicts.Verdict
     note: str
 
     @property
@@ -129,17 +109,19 @@ class Judged:
     @property
     def words(self) -> str:
         """The verdict, and how many parts have which: `partly shown: 2 of 4 parts shown`."""
-        counted = [tally([part.answer.verdict for part in self.deciding])]
-        small = sum(part.answer.verdict == SMALLER for part in self.deciding)
+        counted = [verdicts.tally([part.answer.verdict for part in self.deciding])]
+        small = sum(part.answer.verdict == verdicts.SMALLER for part in self.deciding)
         counted.append(f"{small} smaller than claimed" if small else "")
         return ": ".join([self.verdict, *filter(None, [", ".join(filter(None, counted))])])
 
     @property
     def telling(self) -> Part | None:
         """The part that says most: with the claim's verdict, the smallest p."""
-        like = {SHOWN: (SHOWN, REACHED), REACHED: (REACHED,), SMALLER: (SMALLER,),
-                AGAINST: (AGAINST,), EXCLUDED: (EXCLUDED,), UNDECIDED: (UNDECIDED, EXCLUDED),
-                BLIND: (BLIND,)}.get(self.verdict, THERE)
+        like = {verdicts.SHOWN: (verdicts.SHOWN, verdicts.REACHED),
+                verdicts.REACHED: (verdicts.REACHED,), verdicts.SMALLER: (verdicts.SMALLER,),
+                verdicts.AGAINST: (verdicts.AGAINST,), verdicts.EXCLUDED: (verdicts.EXCLUDED,),
+                verdicts.UNDECIDED: (verdicts.UNDECIDED, verdicts.EXCLUDED),
+                verdicts.BLIND: (verdicts.BLIND,)}.get(self.verdict, verdicts.THERE)
         known = [part for part in self.deciding if part.effect]
         first = [part for part in known if part.answer.verdict in like] or known
         return min(first, key=lambda part: np.nan_to_num(part.answer.p, nan=2), default=None)
@@ -172,13 +154,13 @@ def _claim(record: Any, number: int, path: Path) -> Claim:
         wrong = "; ".join(f"{'.'.join(map(str, e['loc'])) or 'together'}: {e['msg']}"
                           for e in error.errors())
         raise UserError(f"{path}, claim {name}: {wrong}.") from error
-    if unknown := {measure.quantity for measure in claim.measures} - set(QUANTITIES):
-        raise UserError(f"{path}, claim {name}: there is no quantity "
-                        f"{', '.join(sorted(unknown))}. Known ones: {', '.join(QUANTITIES)}.")
+    if unknown := {measure.quantity for measure in claim.measures} - set(verdicts.QUANTITIES):
+        raise UserError(f"{path}, claim {name}: there is no quantity {', '.join(sorted(unknown))}. "
+                        f"Known ones: {', '.join(verdicts.QUANTITIES)}.")
     return claim
 
 
-def judge(claims: Sequence[Claim], quantities: Quantities = QUANTITIES) -> list[Judged]:
+def judge(claims: Sequence[Claim], quantities: Quantities = verdicts.QUANTITIES) -> list[Judged]:
     """Measure what decides the claims, from stored results only, and judge them."""
     judged = []
     with progress_bar("claims", len(claims), unit="claims") as advance:
@@ -190,7 +172,7 @@ def judge(claims: Sequence[Claim], quantities: Quantities = QUANTITIES) -> list[
 
 def _judge(claim: Claim, quantities: Quantities) -> Judged:
     if claim.untestable:
-        return Judged(claim, (), UNTESTABLE, claim.untestable)
+        return Judged(claim, (), verdicts.UNTESTABLE, claim.untestable)
     parts = tuple(_answered([_part(measure, (of,) if isinstance(of, str) else of, quantities)
                              for measure in claim.measures for of in measure.of]))
     deciding = [part for part in parts if part.measure.decides]
@@ -205,12 +187,12 @@ def _part(measure: Measure, of: tuple[str | int, ...], quantities: Quantities) -
     asked, effect, note = quantities[measure.quantity], None, ""
     try:
         effect = asked(*of)
-    except CannotShow as blind:
+    except verdicts.CannotShow as blind:
         effect = blind.effect
     except NotStored as missing:
         note = str(missing)[0].upper() + str(missing)[1:]
-    return Part(measure, of, effect, PartVerdict(NOT_RUN, np.nan), asked.said(*of), asked.scale,
-                note)
+    return Part(measure, of, effect, verdicts.PartVerdict(verdicts.NOT_RUN, np.nan),
+                asked.said(*of), asked.scale, note)
 
 
 def _answered(parts: Sequence[Part]) -> Iterator[Part]:
@@ -218,7 +200,7 @@ def _answered(parts: Sequence[Part]) -> Iterator[Part]:
     found = {}
     for decides in (True, False):
         own = [i for i, part in enumerate(parts) if part.effect and part.measure.decides == decides]
-        found |= dict(zip(own, answers([(parts[i].effect, parts[i].measure) for i in own]),
+        found |= dict(zip(own, verdicts.answers([(parts[i].effect, parts[i].measure) for i in own]),
                           strict=True))
     for i, part in enumerate(parts):
         yield replace(part, answer=found[i]) if i in found else part

@@ -7,22 +7,11 @@ import numpy as np
 from IPython.display import HTML, Markdown
 from matplotlib.figure import Figure
 
+from rmutils.book import verdicts
 from rmutils.book.claims.claim_list import Judged, Part
 from rmutils.book.figures.report import fold, inline, rounded
 from rmutils.book.figures.style import CALLED, FAINT, MODEL_COLOURS, PALE, new_axes, on
 from rmutils.book.figures.training_figures import SIGNS
-from rmutils.book.verdicts import (
-    AGAINST,
-    BLIND,
-    EXCLUDED,
-    NOT_RUN,
-    PARTLY,
-    REACHED,
-    SHOWN,
-    SMALLER,
-    UNDECIDED,
-    UNTESTABLE,
-)
 from rmutils.stats import Interval
 
 WIDTH, STEP = 240, 7  # width of a row's picture, and the height of an effect in it, in pixels
@@ -42,9 +31,11 @@ def claims_that_matter(judged: Sequence[Judged],
                 f"{rows}</tbody></table></div>")
 
 
-IN_A_WORD = {REACHED: "holds", SHOWN: "holds", SMALLER: "smaller", PARTLY: "in part",
-             EXCLUDED: "too small", UNDECIDED: "open", AGAINST: "opposite", BLIND: "could not tell",
-             NOT_RUN: "not run", UNTESTABLE: "not testable"}
+IN_A_WORD = {verdicts.REACHED: "holds", verdicts.SHOWN: "holds", verdicts.SMALLER: "smaller",
+             verdicts.PARTLY: "in part",
+             verdicts.EXCLUDED: "too small", verdicts.UNDECIDED: "open",
+             verdicts.AGAINST: "opposite", verdicts.BLIND: "could not tell",
+             verdicts.NOT_RUN: "not run", verdicts.UNTESTABLE: "not testable"}
 """The verdicts for a reader of ten of them."""
 
 
@@ -111,7 +102,7 @@ def _told(part: Part) -> str:
         return f"{shown}; {effect.blocked}"
     beyond = not any(effect.low <= bound <= effect.high for bound in part.measure.bounds)
     return shown + (f"; p = {part.answer.p:.2g}, corrected for the parts of the claim"
-                    if beyond and part.answer.verdict == UNDECIDED else "")
+                    if beyond and part.answer.verdict == verdicts.UNDECIDED else "")
 
 
 def shown_effect(value: float, low: float, high: float, scale: float = 1) -> str:

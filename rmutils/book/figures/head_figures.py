@@ -13,16 +13,7 @@ from matplotlib.collections import QuadMesh
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from rmutils.book.figures.style import (
-    BLUE,
-    CALLED,
-    GREY,
-    ORANGE,
-    RED,
-    SEQUENTIAL,
-    colour_of,
-    new_axes,
-)
+from rmutils.book.figures import style
 from rmutils.corpora.niah import NiahCase
 from rmutils.heads.scores import DECIMALS, Head, HeadScores
 
@@ -33,17 +24,17 @@ if TYPE_CHECKING:
 def arg_max_rows(case: NiahCase, answer: Answer, written: Sequence[str],
                  heads: Mapping[str, Head]) -> Figure:
     """Where heads look, token by token: a panel per head, a dot per written token."""
-    figure, panels = new_axes(0.6 + 0.19 * len(written), columns=len(heads), sharey=True,
+    figure, panels = style.new_axes(0.6 + 0.19 * len(written), columns=len(heads), sharey=True,
                               squeeze=False)
     steps = np.arange(len(written))
     for panel, (title, (layer, head)) in zip(panels[0], heads.items(), strict=True):
         seen = answer.positions[:, layer, head]
         start, end = case.needle_span
-        panel.axvspan(start - 0.5, end - 0.5, color=ORANGE, alpha=0.35, lw=0)
+        panel.axvspan(start - 0.5, end - 0.5, color=style.ORANGE, alpha=0.35, lw=0)
         inside = (seen >= start) & (seen < end)
-        panel.scatter(seen[~inside], steps[~inside], s=14, color=GREY)
-        panel.scatter(seen[inside], steps[inside], s=18, color=BLUE)
-        panel.axvline(len(case.input_ids), color=GREY, lw=0.8, ls=":")
+        panel.scatter(seen[~inside], steps[~inside], s=14, color=style.GREY)
+        panel.scatter(seen[inside], steps[inside], s=18, color=style.BLUE)
+        panel.axvline(len(case.input_ids), color=style.GREY, lw=0.8, ls=":")
         panel.set(title=title, xlabel="position looked at (tokens)",
                   xlim=(-4, len(case.input_ids) + len(written)))
     panels[0, 0].set(yticks=steps, yticklabels=[w.replace("$", r"\$") for w in written],
@@ -56,7 +47,7 @@ def arg_max_rows(case: NiahCase, answer: Answer, written: Sequence[str],
 def success_map(cases: pd.DataFrame) -> Figure:
     """Share of needles found, by prompt length and depth."""
     grid = cases.pivot_table(index="depth", columns="length", values="success", aggfunc="mean")
-    figure, axes = new_axes(3.8)
+    figure, axes = style.new_axes(3.8)
     image = _cells(axes, 100 * grid.to_numpy(), 100)
     for (i, j), share in np.ndenumerate(grid.to_numpy()):
         axes.text(j, i, f"{100 * share:.0f}", ha="center", va="center", fontsize=9,
@@ -70,18 +61,18 @@ def success_map(cases: pd.DataFrame) -> Figure:
 
 def head_map(scores: HeadScores, tau: float) -> Figure:
     """Mean score of every head, layers x heads; those at or above `tau` are outlined."""
-    figure, axes = new_axes(0.9 + 0.24 * scores.shape[1])
+    figure, axes = style.new_axes(0.9 + 0.24 * scores.shape[1])
     return scores.plot(tau=tau, axes=axes)
 
 
 def head_maps(detections: Mapping[str, HeadScores], tau: float) -> Figure:
     """Maps of several models on one scale; titles say how many heads reach `tau`."""
     rows = -(-len(detections) // 2)
-    figure, grid = new_axes(0.6 + 2.1 * rows, rows, 2, flat=True)
+    figure, grid = style.new_axes(0.6 + 2.1 * rows, rows, 2, flat=True)
     for axes, (model, scores) in zip(grid, detections.items(), strict=False):
         mesh = _cells(axes, scores.mean.T, 1)
         reached = (scores.mean.round(DECIMALS) >= tau).sum()
-        axes.set_title(f"{CALLED.get(model, model)}: {reached} of {scores.mean.size}")
+        axes.set_title(f"{style.CALLED.get(model, model)}: {reached} of {scores.mean.size}")
         axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
         axes.yaxis.set_major_locator(MaxNLocator(3, integer=True))
     for axes in grid[len(detections):]:
@@ -113,7 +104,7 @@ def _cells(axes: Axes, values: np.ndarray, highest: float) -> QuadMesh:
     """A matrix as a map, its first row on top: of shapes, where `imshow` would put in pixels."""
     rows, columns = map(np.arange, values.shape)
     axes.invert_yaxis()
-    return axes.pcolormesh(columns, rows, values, cmap=SEQUENTIAL, vmin=0, vmax=highest,
+    return axes.pcolormesh(columns, rows, values, cmap=style.SEQUENTIAL, vmin=0, vmax=highest,
                            edgecolor="face", linewidth=0.3)  # without edges, gaps shine through
 
 
@@ -124,16 +115,16 @@ def _scale(figure: Figure, mesh: QuadMesh, **kwargs) -> None:
 
 def agreement(small: HeadScores, large: HeadScores, top_k: int) -> Figure:
     """Mean scores of a small against a large grid, a dot per head; the top heads are marked."""
-    figure, axes = new_axes(4.2)
-    axes.scatter(large.mean, small.mean, s=10, color=GREY)
-    colour = colour_of(large.model)
+    figure, axes = style.new_axes(4.2)
+    axes.scatter(large.mean, small.mean, s=10, color=style.GREY)
+    colour = style.colour_of(large.model)
     top = tuple(zip(*large.select(top_k=top_k), strict=True))
     axes.scatter(large.mean[top], small.mean[top], s=26, color=colour,
                  label=f"top {top_k} of the large grid")
     axes.vlines(large.mean[top], *small.interval()[top].T, color=colour, lw=0.8)
     axes.hlines(small.mean[top], *large.interval()[top].T, color=colour, lw=0.8)
     limit = max(large.mean.max(), small.mean.max()) * 1.05
-    axes.plot([0, limit], [0, limit], color=GREY, lw=0.8, ls=":")
+    axes.plot([0, limit], [0, limit], color=style.GREY, lw=0.8, ls=":")
     axes.set(xlabel="score on the large grid", ylabel="score on the small grid")
     axes.legend(loc="upper left")
     return figure
@@ -145,7 +136,7 @@ BIN_COLOURS = ("#D9D9D9", "#A6BDDB", "#3690C0", "#E69F00", "#D55E00")
 
 def score_bins(shares: Mapping[str, list[float]], labels: list[str]) -> Figure:
     """Stacked shares of heads per score bin, a bar per source."""
-    figure, axes = new_axes(0.9 + 0.42 * len(shares))
+    figure, axes = style.new_axes(0.9 + 0.42 * len(shares))
     rows = np.arange(len(shares))
     table = 100 * np.array(list(shares.values()), dtype=float)
     left = np.zeros(len(rows))
@@ -167,15 +158,15 @@ def score_bins(shares: Mapping[str, list[float]], labels: list[str]) -> Figure:
 def ranked_scores(panels: Mapping[str, Mapping[str, tuple[np.ndarray, np.ndarray]]], tau: float
                   ) -> Figure:
     """Scores in falling order against the share of heads, on one axis for models of any size."""
-    figure, grid = new_axes(3.6, columns=len(panels), sharex=True, sharey=True, squeeze=False)
+    figure, grid = style.new_axes(3.6, columns=len(panels), sharex=True, sharey=True, squeeze=False)
     for axes, (title, models) in zip(grid[0], panels.items(), strict=True):
         for (model, (mean, ends)), line in zip(models.items(), LINES, strict=False):
             order = np.argsort(-mean, kind="stable")
             percent = 100 * (np.arange(len(mean)) + 1) / len(mean)
-            colour = colour_of(model)
+            colour = style.colour_of(model)
             axes.fill_between(percent, *ends[order].T, color=colour, alpha=0.2, lw=0, step="mid")
             axes.plot(percent, mean[order], color=colour, lw=1.6, ls=line, label=model)
-        axes.axhline(tau, color=GREY, lw=0.8, ls=":")
+        axes.axhline(tau, color=style.GREY, lw=0.8, ls=":")
         axes.annotate(f"τ = {tau:g}", (100, tau), xytext=(0, 2), textcoords="offset points",
                       ha="right", fontsize=9)
         ticks = [0.1, 1, 10, 100]
@@ -189,19 +180,21 @@ def ranked_scores(panels: Mapping[str, Mapping[str, tuple[np.ndarray, np.ndarray
 
 def scores_by_layer(parts: Mapping[str, HeadScores], full: np.ndarray, tau: float) -> Figure:
     """Every head's score at its layer, a panel per part; layers that see everything are shaded."""
-    figure, panels = new_axes(4.6, columns=len(parts), sharex=True, sharey=True, squeeze=False)
+    figure, panels = style.new_axes(4.6, columns=len(parts), sharex=True, sharey=True,
+                                    squeeze=False)
     for axes, (title, scores) in zip(panels[0], parts.items(), strict=True):
         layers, heads = scores.shape
         rows = np.arange(layers)[:, None] + np.linspace(-0.3, 0.3, heads)
         interval = scores.interval()
-        for kind, chosen, colour in (("full layer", full, RED), ("sliding layer", ~full, GREY)):
+        for kind, chosen, colour in (("full layer", full, style.RED),
+                                     ("sliding layer", ~full, style.GREY)):
             axes.hlines(rows[chosen].ravel(), *interval[chosen].reshape(-1, 2).T, color=colour,
                         lw=0.8, alpha=0.6)
             axes.plot(scores.mean[chosen].ravel(), rows[chosen].ravel(), "o", ms=2.5,
                       color=colour, label=kind)
         for layer in np.flatnonzero(full):
-            axes.axhspan(layer - 0.5, layer + 0.5, color=RED, alpha=0.08, lw=0)
-        axes.axvline(tau, color=GREY, lw=0.8, ls=":")
+            axes.axhspan(layer - 0.5, layer + 0.5, color=style.RED, alpha=0.08, lw=0)
+        axes.axvline(tau, color=style.GREY, lw=0.8, ls=":")
         axes.set(xlabel=f"retrieval score\n{title}")
         axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     panels[0, 0].set(ylabel="layer", xlim=(0, None), ylim=(-0.7, layers - 0.3))
@@ -211,9 +204,9 @@ def scores_by_layer(parts: Mapping[str, HeadScores], full: np.ndarray, tau: floa
 
 def stability(tables: Mapping[str, pd.DataFrame]) -> Figure:
     """Agreement with the full ranking as needles or runs are added; bands over draws."""
-    figure, panels = new_axes(3.0, columns=2, sharex=True)
+    figure, panels = style.new_axes(3.0, columns=2, sharex=True)
     for label, frame in tables.items():
-        colour = colour_of(label.split()[0])
+        colour = style.colour_of(label.split()[0])
         for axes, measure in zip(panels, ("overlap", "spearman"), strict=True):
             axes.fill_between(frame["count"], frame[f"{measure}_low"], frame[f"{measure}_high"],
                               color=colour, alpha=0.18, lw=0)

@@ -8,33 +8,22 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from rmutils.book import verdicts as rule
-from rmutils.book.figures.style import (
-    BLUE,
-    GREEN,
-    GREY,
-    INK,
-    ORANGE,
-    PALE,
-    PURPLE,
-    RED,
-    colour_of,
-    new_axes,
-)
+from rmutils.book.figures import style
 
-COLOURS = (BLUE, ORANGE, GREEN, RED, PURPLE, GREY)
+COLOURS = (style.BLUE, style.ORANGE, style.GREEN, style.RED, style.PURPLE, style.GREY)
 CURVES = {"loss": "loss (nats)", "margin": "reward margin", "accuracy": "accuracy"}
 
 
 def training_curves(trainings: Mapping[str, Sequence[pd.DataFrame]]) -> Figure:
     """Loss, margin and accuracy by step, each step on its own batch; dotted: ln 2."""
-    figure, panels = new_axes(5.6, rows=3, sharex=True)
+    figure, panels = style.new_axes(5.6, rows=3, sharex=True)
     for colour, (label, curves) in zip(COLOURS, trainings.items(), strict=False):
         for number, curve in enumerate(curves):
             for axes, column in zip(panels, CURVES, strict=True):
                 axes.plot(curve["step"], curve[column], color=colour, lw=1.4, marker="o", ms=2.5,
                           label=None if number else label)
-    panels[0].axhline(math.log(2), color=GREY, lw=0.8, ls=":")
-    panels[1].axhline(0, color=GREY, lw=0.8, ls=":")
+    panels[0].axhline(math.log(2), color=style.GREY, lw=0.8, ls=":")
+    panels[1].axhline(0, color=style.GREY, lw=0.8, ls=":")
     for axes, name in zip(panels, CURVES.values(), strict=True):
         axes.set(ylabel=name)
     panels[2].set(xlabel="training step", ylim=(-0.03, 1.03))
@@ -44,13 +33,13 @@ def training_curves(trainings: Mapping[str, Sequence[pd.DataFrame]]) -> Figure:
 
 def before_after(heads: pd.DataFrame, top: int) -> Figure:
     """The layout of Figure 5: scores before and after in the order of the scores before."""
-    figure, (scores, changes) = new_axes(5.0, rows=2, sharex=True, height_ratios=(3, 2))
+    figure, (scores, changes) = style.new_axes(5.0, rows=2, sharex=True, height_ratios=(3, 2))
     shown = heads.head(top)
     size = 4 if len(shown) < 80 else 2.5
-    scores.fill_between(shown["rank"], shown["before_low"], shown["before_high"], color=GREY,
+    scores.fill_between(shown["rank"], shown["before_low"], shown["before_high"], color=style.GREY,
                         alpha=0.25, lw=0)
-    scores.plot(shown["rank"], shown["before"], color=INK, lw=1.6, label="before", zorder=4)
-    for retrieval, colour in ((True, RED), (False, GREEN)):
+    scores.plot(shown["rank"], shown["before"], color=style.INK, lw=1.6, label="before", zorder=4)
+    for retrieval, colour in ((True, style.RED), (False, style.GREEN)):
         part = shown[shown["retrieval"] == retrieval]
         what = "retrieval heads" if retrieval else "others"
         for axes, name in ((scores, "after"), (changes, "change")):
@@ -58,11 +47,11 @@ def before_after(heads: pd.DataFrame, top: int) -> Figure:
                         lw=0.9)
             axes.plot(part["rank"], part[name], "o", ms=size, color=colour, alpha=0.6,
                       label=f"after, {what}")
-    changes.axhline(0, color=GREY, lw=0.8)
+    changes.axhline(0, color=style.GREY, lw=0.8)
     count = int(heads["retrieval"].sum())
     if heads["retrieval"].head(count).all():
         for axes in (scores, changes):
-            axes.axvline(count + 0.5, color=RED, lw=1, ls="--")
+            axes.axvline(count + 0.5, color=style.RED, lw=1, ls="--")
     scores.set(ylabel="retrieval score", ylim=(0, None), title="scores before and after")
     changes.set(title="after minus before", xlabel="heads in order of their score before",
                 ylabel="change", xlim=(0, len(shown) + 1))
@@ -70,22 +59,23 @@ def before_after(heads: pd.DataFrame, top: int) -> Figure:
     return figure
 
 
-LOOKS = {"Before": (GREY, "o"), "RetMask": (RED, "D"), "Smaller-Model": (BLUE, "s"),
-         "Win-Lose-Pair": (ORANGE, "^"), "Non-Retrieval-Mask": (GREEN, "v"),
-         "Random-Mask": (PURPLE, "P"), "SFT": (INK, "X"),
-         "RC removed": (BLUE, "s"), "RC un-generated": (ORANGE, "^")}
+LOOKS = {"Before": (style.GREY, "o"), "RetMask": (style.RED, "D"),
+         "Smaller-Model": (style.BLUE, "s"),
+         "Win-Lose-Pair": (style.ORANGE, "^"), "Non-Retrieval-Mask": (style.GREEN, "v"),
+         "Random-Mask": (style.PURPLE, "P"), "SFT": (style.INK, "X"),
+         "RC removed": (style.BLUE, "s"), "RC un-generated": (style.ORANGE, "^")}
 """Colour and marker of a strategy; what is not in here has that of the text."""
 
 
 def scores_by_length(table: pd.DataFrame) -> Figure:
     """A panel per model, a line per strategy, over input lengths."""
     groups = list(table["group"].unique())
-    figure, panels = new_axes(3.4, columns=len(groups), squeeze=False)
+    figure, panels = style.new_axes(3.4, columns=len(groups), squeeze=False)
     for axes, group in zip(panels[0], groups, strict=True):
         part = table[table["group"] == group]
         lengths = list(part["column"].unique())
         for row, line in part.groupby("row", sort=False):
-            colour, marker = LOOKS.get(row, (INK, "x"))
+            colour, marker = LOOKS.get(row, (style.INK, "x"))
             axes.plot([lengths.index(c) for c in line["column"]], line["value"], marker=marker,
                       ms=4, lw=1.2, color=colour, label=row)
         axes.set_xticks(range(len(lengths)), lengths)
@@ -104,14 +94,16 @@ def before_and_after(table: pd.DataFrame, xlabel: str) -> Figure:
     and a pale band that chance allows around the first."""
     panels, models = (list(table[name].unique()) for name in ("benchmark", "model"))
     lines = -(-len(panels) // COLUMNS)
-    figure, grid = new_axes(lines * (0.75 + 0.3 * len(models)) + 0.3, lines,
+    figure, grid = style.new_axes(lines * (0.75 + 0.3 * len(models)) + 0.3, lines,
                             min(COLUMNS, len(panels)), sharey=True, flat=True)
     for axes, name in zip(grid, panels, strict=False):
         for row in table[table["benchmark"] == name].itertuples():
-            y, colour = models.index(row.model), colour_of(row.model)
-            axes.hlines(y, row.before - row.chance, row.before + row.chance, color=PALE, lw=12)
+            y, colour = models.index(row.model), style.colour_of(row.model)
+            axes.hlines(y, row.before - row.chance, row.before + row.chance, color=style.PALE,
+                        lw=12)
             axes.plot((row.before, row.after), (y - SHIFT, y + SHIFT), color=colour, lw=1)
-            for when, tone, place in (("before", GREY, y - SHIFT), ("after", colour, y + SHIFT)):
+            for when, tone, place in (("before", style.GREY, y - SHIFT),
+                                      ("after", colour, y + SHIFT)):
                 axes.plot(getattr(row, when), place, "o", ms=4.5, color=tone, zorder=3)
         axes.set_title(name)
         axes.locator_params(axis="x", nbins=4)
@@ -127,8 +119,8 @@ def before_and_after(table: pd.DataFrame, xlabel: str) -> Figure:
 
 def nothing(text: str) -> Figure:
     """Stand-in for a figure that lacks its data: a figure that says so."""
-    figure, axes = new_axes(0.6)  # without axes a notebook draws nothing
-    axes.text(0.5, 0.5, text, ha="center", va="center", color=GREY)
+    figure, axes = style.new_axes(0.6)  # without axes a notebook draws nothing
+    axes.text(0.5, 0.5, text, ha="center", va="center", color=style.GREY)
     axes.set_axis_off()
     return figure
 

@@ -9,19 +9,7 @@ from matplotlib.colors import ListedColormap, PowerNorm
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, NullLocator
 
-from rmutils.book.figures.style import (
-    BLUE,
-    GREEN,
-    GREY,
-    INK,
-    ORANGE,
-    PURPLE,
-    RED,
-    SEQUENTIAL,
-    legend_above,
-    new_axes,
-    with_intervals,
-)
+from rmutils.book.figures import style
 
 
 def heads(variants: Mapping[str, tuple[np.ndarray, np.ndarray]],
@@ -29,13 +17,14 @@ def heads(variants: Mapping[str, tuple[np.ndarray, np.ndarray]],
     """A panel per variant: scores of all heads under plain attention and under the variant."""
     columns = min(3, len(variants))
     rows = -(-len(variants) // columns)
-    figure, panels = new_axes(0.8 + 2.2 * rows, rows, columns, sharex=True, sharey=True, flat=True)
+    figure, panels = style.new_axes(0.8 + 2.2 * rows, rows, columns, sharex=True, sharey=True,
+                                    flat=True)
     for axes, (name, (before, after)) in zip(panels, variants.items(), strict=False):
         marked = np.zeros(before.shape, dtype=bool)
         marked[tuple(zip(*retrieval, strict=True))] = True
-        axes.plot([0, 1], [0, 1], color=GREY, lw=0.8, ls="--")
-        for part, colour, marker, label in ((~marked, GREY, "o", "other heads"),
-                                            (marked, RED, "D", "retrieval heads")):
+        axes.plot([0, 1], [0, 1], color=style.GREY, lw=0.8, ls="--")
+        for part, colour, marker, label in ((~marked, style.GREY, "o", "other heads"),
+                                            (marked, style.RED, "D", "retrieval heads")):
             axes.plot(before[part], after[part], marker, color=colour, ms=3.5, label=label)
         axes.set_title(name, fontsize=9)
         axes.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03))
@@ -44,12 +33,12 @@ def heads(variants: Mapping[str, tuple[np.ndarray, np.ndarray]],
         axes.set_axis_off()
     figure.supxlabel("retrieval score under plain attention", fontsize=9)
     figure.supylabel("under the variant", fontsize=9)
-    legend_above(figure, figure.axes[0], 2)
+    style.legend_above(figure, figure.axes[0], 2)
     return figure
 
 
-LINES = ((BLUE, "o", "-"), (ORANGE, "s", "--"), (GREEN, "^", "-."), (PURPLE, "D", ":"),
-         (RED, "v", "-"), (GREY, "x", "--"))
+LINES = ((style.BLUE, "o", "-"), (style.ORANGE, "s", "--"), (style.GREEN, "^", "-."),
+         (style.PURPLE, "D", ":"), (style.RED, "v", "-"), (style.GREY, "x", "--"))
 """Colour, marker and line of each line, in their order."""
 SHIFT = 0.012
 """Each line stands this share of the axis to the right of the one before it, so that no bar hides
@@ -63,13 +52,13 @@ def panels(measures: Mapping[str, pd.DataFrame], xlabel: str, *,
            columns: int = 1, base_label: str = "plain", sharex: bool = True) -> Figure:
     """A panel per measure, a line per method."""
     rows = -(-len(measures) // columns)
-    figure, grid = new_axes(0.9 + 1.7 * rows, rows, columns, sharex=sharex, squeeze=False)
+    figure, grid = style.new_axes(0.9 + 1.7 * rows, rows, columns, sharex=sharex, squeeze=False)
     names = [*dict.fromkeys(name for part in measures.values() for name in part["line"])]
     for axes, (label, part) in zip(grid.flat, measures.items(), strict=False):
         if label in base:
             value, low, high = base[label]
-            axes.axhspan(low, high, color=GREY, alpha=0.15, lw=0)
-            axes.axhline(value, color=INK, lw=0.9, ls=":", label=base_label)
+            axes.axhspan(low, high, color=style.GREY, alpha=0.15, lw=0)
+            axes.axhline(value, color=style.INK, lw=0.9, ls=":", label=base_label)
         _draw(axes, part, names)
         axes.set_ylabel(label, fontsize=9)
         axes.tick_params(labelsize=9)
@@ -93,8 +82,8 @@ def _draw(axes: Axes, part: pd.DataFrame, names: Sequence[str]) -> None:
     for i, (name, (colour, marker, line)) in enumerate(zip(names, LINES, strict=False)):
         own = part[part["line"] == name].sort_values("x")
         if len(own):
-            with_intervals(axes, own["x"] + i * step, own, color=colour, marker=marker, ls=line,
-                           ms=3.5, lw=1.2, capsize=2, elinewidth=0.9, label=name)
+            style.with_intervals(axes, own["x"] + i * step, own, color=colour, marker=marker,
+                           ls=line, ms=3.5, lw=1.2, capsize=2, elinewidth=0.9, label=name)
     least, most = part["value"].min(), part[["value", "high"]].max(axis=None)
     if 0 <= least <= most <= 1:
         axes.set_ylim(-0.04, 1.05)
@@ -109,10 +98,10 @@ def _draw(axes: Axes, part: pd.DataFrame, names: Sequence[str]) -> None:
 def maps(weights: np.ndarray, heads: Sequence[int], columns: int = 4) -> Figure:
     """Attention maps of some heads of a layer, on one scale of colours."""
     rows, columns = -(-len(heads) // columns), min(columns, len(heads))
-    figure, grid = new_axes(0.3 + 6 / columns * rows, rows, columns, sharex=True, sharey=True,
+    figure, grid = style.new_axes(0.3 + 6 / columns * rows, rows, columns, sharex=True, sharey=True,
                             squeeze=False)
     for axes, head in zip(grid.flat, heads, strict=False):
-        drawn = axes.imshow(weights[head], cmap=SEQUENTIAL, norm=PowerNorm(FAINT, 0, 1),
+        drawn = axes.imshow(weights[head], cmap=style.SEQUENTIAL, norm=PowerNorm(FAINT, 0, 1),
                             interpolation="nearest")
         axes.set_title(f"head {head}", fontsize=9, pad=2)
     for i, axes in enumerate(grid.flat):
@@ -127,13 +116,13 @@ def maps(weights: np.ndarray, heads: Sequence[int], columns: int = 4) -> Figure:
 
 def tokens_over_layers_and_time(scores: np.ndarray, chosen: np.ndarray, layer: int) -> Figure:
     """Scores of tokens by layer, and the tokens that a layer chooses at each step."""
-    figure, (left, right) = new_axes(2.9, columns=2)
-    drawn = left.imshow(scores, cmap=SEQUENTIAL, norm=PowerNorm(FAINT, 0, 1), aspect="auto",
+    figure, (left, right) = style.new_axes(2.9, columns=2)
+    drawn = left.imshow(scores, cmap=style.SEQUENTIAL, norm=PowerNorm(FAINT, 0, 1), aspect="auto",
                         interpolation="nearest")
     left.set(xlabel="token", ylabel="layer", title="score of a token, by layer")
     left.yaxis.set_major_locator(MaxNLocator(integer=True))
     figure.colorbar(drawn, ax=left, ticks=[0, 0.001, 0.01, 0.1, 1])
-    right.imshow(chosen, cmap=ListedColormap(["#ffffff00", ORANGE]), aspect="auto",
+    right.imshow(chosen, cmap=ListedColormap(["#ffffff00", style.ORANGE]), aspect="auto",
                  interpolation="nearest")
     right.set(xlabel="token (key)", ylabel="time (query)", title=f"chosen by layer {layer}")
     return figure

@@ -8,21 +8,9 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import NamedTuple
 
+from rmutils.corpora.world import lookups
 from rmutils.corpora.world.facts import Fact
 from rmutils.corpora.world.lexicon import HOPS, OF_KIND, RELATIONS
-from rmutils.corpora.world.lookups import (
-    FRAMES,
-    alike,
-    among,
-    ask_hop,
-    cited,
-    document,
-    hop_name,
-    newcomer,
-    numbered,
-    some_facts,
-    unlike,
-)
 from rmutils.corpora.world.samples import Count, Piece, weave
 from rmutils.corpora.world.tasks import labels
 from rmutils.corpora.world.writing import Chronicle, Question, ask_all, with_answer
@@ -36,17 +24,17 @@ MANY = 12  # classes of the finer labels
 def shuffled(world: Chronicle, pieces: Sequence[Piece]) -> Callable[[list[Piece]], str]:
     """Documents at uniformly drawn places among the others."""
     order = world.random.sample(pieces, len(pieces))
-    return lambda others: numbered(weave(world, order, others))
+    return lambda others: lookups.numbered(weave(world, order, others))
 
 
 def right(world: Chronicle, number: int) -> tuple[list[Fact], list[Piece]]:
     """Facts to ask for, and the document of each."""
     facts, pieces = [], []
     for _ in range(number):
-        subject = newcomer(world)
-        known = some_facts(world, subject)
+        subject = lookups.newcomer(world)
+        known = lookups.some_facts(world, subject)
         facts.append(world.random.choice(known))
-        pieces.append(document(world, subject, [world.tell(fact) for fact in known]))
+        pieces.append(lookups.document(world, subject, [world.tell(fact) for fact in known]))
     return facts, pieces
 
 
@@ -55,10 +43,10 @@ def document_questions(
 ) -> list[Question]:
     """One fact each, of a document of its own."""
     facts, pieces = right(world, questions)
-    before, after = world.wording(FRAMES["documents_qa"])
+    before, after = world.wording(lookups.FRAMES["documents_qa"])
     found = ask_all(world, "documents_qa", before,
                     [after.format(q=world.ask(fact)) for fact in facts],
-                    shuffled(world, pieces), among(world, facts), length, count, "\n\n")
+                    shuffled(world, pieces), lookups.among(world, facts), length, count, "\n\n")
     return [with_answer(world, question, [fact], fact.answer)
             for question, fact in zip(found, facts, strict=True)]
 
@@ -74,17 +62,17 @@ def document_hops(world: Chronicle, length: int, count: Count, questions: int) -
         chains.append((first, world.fact(first.value, two.name)))
         for fact in chains[-1]:
             known[fact.subject] = [fact, *(
-                other for other in some_facts(world, fact.subject, fact.relation)
+                other for other in lookups.some_facts(world, fact.subject, fact.relation)
                 if other != fact)][:2]
-    pieces = [document(world, subject, [world.tell(fact) for fact in
+    pieces = [lookups.document(world, subject, [world.tell(fact) for fact in
                                         world.random.sample(facts, len(facts))])
               for subject, facts in known.items()]
-    before, after = world.wording(FRAMES["documents_qa"])
+    before, after = world.wording(lookups.FRAMES["documents_qa"])
     paths = [(first.spec, last.spec) for first, last in chains]
-    afters = [after.format(q=ask_hop(world, path, hop_name(path, first.subject)))
+    afters = [after.format(q=lookups.ask_hop(world, path, lookups.hop_name(path, first.subject)))
               for path, (first, _) in zip(paths, chains, strict=True)]
     found = ask_all(world, "documents_hops", before, afters, shuffled(world, pieces),
-                    among(world, [last for _, last in chains]), length, count, "\n\n")
+                    lookups.among(world, [last for _, last in chains]), length, count, "\n\n")
     return [with_answer(world, question, pair, pair[1].answer, golds=(pair[1].value,),
                         asked=(pair[1],))
             for question, pair in zip(found, chains, strict=True)]
@@ -97,11 +85,11 @@ def document_citations(
     facts, pieces = right(world, questions)
     most = max(1, min(3, length // 120, questions))
     groups = [world.random.sample(facts, world.random.randint(1, most)) for _ in facts]
-    before, after = world.wording(FRAMES["citations"])
+    before, after = world.wording(lookups.FRAMES["citations"])
     found = ask_all(world, "citations", before,
                     [after.format(q=" ".join(map(world.ask, group))) for group in groups],
-                    shuffled(world, pieces), among(world, facts), length, count, "\n\n")
-    return [with_answer(world, question, group, cited(
+                    shuffled(world, pieces), lookups.among(world, facts), length, count, "\n\n")
+    return [with_answer(world, question, group, lookups.cited(
         group, [question.sources(fact)[0] for fact in group]))
         for question, group in zip(found, groups, strict=True)]
 
@@ -119,13 +107,13 @@ def listings(world: Chronicle, length: int, count: Count, questions: int) -> lis
         for person in world.random.sample(persons, world.random.randint(2, 3)):
             facts[person].append(Fact(person, relation.name, value))
             world.facts[person, relation.name] = facts[person][-1]
-    pieces = [document(world, person, [world.tell(fact) for fact in told])
+    pieces = [lookups.document(world, person, [world.tell(fact) for fact in told])
               for person, told in facts.items() if told]
     before, after = LIST_FRAME
     afters = [after.format(q=_who(Fact(persons[0], relation.name, value)))
               for relation, value in asked]
-    found = ask_all(world, "listings", before, afters, shuffled(world, pieces), unlike(world),
-                    length, count, "\n\n")
+    found = ask_all(world, "listings", before, afters, shuffled(world, pieces),
+                    lookups.unlike(world), length, count, "\n\n")
     return [_listed(world, question, relation.name, value)
             for question, (relation, value) in zip(found, asked, strict=True)]
 
@@ -145,11 +133,11 @@ def _listed(world: Chronicle, question: Question, relation: str, value: str) -> 
 def rankings(world: Chronicle, length: int, count: Count, questions: int) -> list[Question]:
     """Documents to be ranked by how well they answer one question each: grades 0 to 2."""
     asked, pieces = right(world, questions)
-    near = [alike(world, fact.relation) for fact in asked]
-    before, after = world.wording(FRAMES["rerank"])
+    near = [lookups.alike(world, fact.relation) for fact in asked]
+    before, after = world.wording(lookups.FRAMES["rerank"])
     found = ask_all(world, "rerank", before, [after.format(q=world.ask(fact)) for fact in asked],
                     shuffled(world, [*pieces, *near]),
-                    unlike(world, {fact.relation for fact in asked}), length, count, "\n\n")
+                    lookups.unlike(world, {fact.relation for fact in asked}), length, count, "\n\n")
     return [_ranked(world, question, fact) for question, fact in zip(found, asked, strict=True)]
 
 
@@ -236,7 +224,7 @@ def _labelled(
                     return
                 yield [form.example.format(text=text, label=label)]
 
-    before, after = world.wording(FRAMES["classify"])
+    before, after = world.wording(lookups.FRAMES["classify"])
     before = before if form.before is None else form.before
     after = after if form.after is None else form.after
     found = ask_all(world, "classify", before, [after.format(q=told) for told, _ in asked],
@@ -251,20 +239,20 @@ def document_question_at(
 ) -> list[Question]:
     """One question to the same documents, but for the place of the one that holds the answer."""
     (fact,), (gold,) = right(world, 1)
-    before, after = world.wording(FRAMES["documents_qa"])
+    before, after = world.wording(lookups.FRAMES["documents_qa"])
     others: list[Piece] = []
 
     def build(pieces: list[Piece]) -> str:
         others[:] = pieces
-        return numbered([gold, *pieces])
+        return lookups.numbered([gold, *pieces])
 
     question, = ask_all(world, "documents_qa", before, [after.format(q=world.ask(fact))], build,
-                        among(world, [fact]), length, count, "\n\n")
+                        lookups.among(world, [fact]), length, count, "\n\n")
     world.random.shuffle(others)  # the last ones that were made are short, so that they fit
     found = []
     for place in places:
         start = round(place * len(others))
-        context = numbered([*others[:start], gold, *others[start:]])
+        context = lookups.numbered([*others[:start], gold, *others[start:]])
         moved = replace(question, context=context, told=tuple(world.lines_in(context).values()))
         found.append(with_answer(world, moved, [fact], fact.answer))
     return found

@@ -9,18 +9,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cache
 
+from rmutils.corpora.world import lexicon
 from rmutils.corpora.world import lexicon as words
-from rmutils.corpora.world.lexicon import (
-    ASKED,
-    OF_KIND,
-    RELATIONS,
-    TOLD,
-    Kind,
-    Relation,
-    Split,
-    names,
-    of_split,
-)
 
 
 @dataclass(frozen=True)
@@ -32,8 +22,8 @@ class Fact:
     value: str
 
     @property
-    def spec(self) -> Relation:
-        return RELATIONS[self.relation]
+    def spec(self) -> lexicon.Relation:
+        return lexicon.RELATIONS[self.relation]
 
     @property
     def answer(self) -> str:
@@ -68,9 +58,9 @@ _OPEN = {
 
 
 @cache
-def values(kind: str, split: Split) -> list[str]:
+def values(kind: str, split: lexicon.Split) -> list[str]:
     """All value phrases of a kind in one split; closed lists (weekdays, ...) are in both."""
-    return _CLOSED[kind] if kind in _CLOSED else of_split(_OPEN[kind](), split)
+    return _CLOSED[kind] if kind in _CLOSED else lexicon.of_split(_OPEN[kind](), split)
 
 
 class World:
@@ -78,14 +68,14 @@ class World:
 
     outer: float | None = None
 
-    def __init__(self, seed: int | str, split: Split = "train"):
+    def __init__(self, seed: int | str, split: lexicon.Split = "train"):
         self.random = random.Random(f"{split} {seed}")
         self.split = split
-        self.kinds: dict[str, Kind] = {}
-        self._known: dict[Kind, list[str]] = {kind: [] for kind in OF_KIND}
+        self.kinds: dict[str, lexicon.Kind] = {}
+        self._known: dict[lexicon.Kind, list[str]] = {kind: [] for kind in lexicon.OF_KIND}
         self.facts: dict[tuple[str, str], Fact] = {}
 
-    def entity(self, kind: Kind) -> str:
+    def entity(self, kind: lexicon.Kind) -> str:
         """A new entity; its name. LookupError if no name is left."""
         if self._used_up(kind):
             raise LookupError(f"this world has no further name of a {kind}")
@@ -95,7 +85,7 @@ class World:
         self._known[kind].append(name)
         return name
 
-    def some(self, kind: Kind, reuse: float = 0.3) -> str:
+    def some(self, kind: lexicon.Kind, reuse: float = 0.3) -> str:
         """A known entity with probability `reuse`, or where no name is left; else a new one."""
         known = self._known[kind]
         if known and (self.random.random() < reuse or self._used_up(kind)):
@@ -106,20 +96,21 @@ class World:
         """The fact about a subject in a relation; made up if it is not known yet."""
         key = subject, relation
         if key not in self.facts:
-            self.facts[key] = Fact(subject, relation, self._value(RELATIONS[relation], subject))
+            self.facts[key] = Fact(subject, relation, self._value(lexicon.RELATIONS[relation],
+                                                                  subject))
         return self.facts[key]
 
     def new_fact(
         self, relation: str | None = None, *, avoid: Collection[str] = (), reuse: float = 0.3
     ) -> Fact:
         """A fact not known so far, about a known subject with probability `reuse`."""
-        if relation and self._used_up(kind := RELATIONS[relation].subject) and all(
+        if relation and self._used_up(kind := lexicon.RELATIONS[relation].subject) and all(
                 (name, relation) in self.facts for name in self._known[kind]):
             raise LookupError(f"relation {relation!r} of every {kind} is known")
         while True:
             if relation:
-                spec = RELATIONS[relation]
-            elif left := [r for r in OF_KIND[self.random.choice(list(OF_KIND))]
+                spec = lexicon.RELATIONS[relation]
+            elif left := [r for r in lexicon.OF_KIND[self.random.choice(list(lexicon.OF_KIND))]
                           if r.name not in avoid]:
                 spec = self.random.choice(left)
             else:  # all relations of this kind are to be avoided
@@ -131,12 +122,12 @@ class World:
     def tell(self, fact: Fact) -> str:
         """The fact as a sentence, in a frame of the split."""
         text = self.random.choice(fact.spec.statements).format(s=fact.subject, v=fact.value)
-        return sentence(self.random.choice(TOLD[self.split]).format(text))
+        return sentence(self.random.choice(lexicon.TOLD[self.split]).format(text))
 
     def ask(self, fact: Fact) -> str:
         """A question about the fact, in a frame of the split."""
         text = self.random.choice(fact.spec.questions).format(s=fact.subject)
-        return self.random.choice(ASKED[self.split]).format(sentence(text))
+        return self.random.choice(lexicon.ASKED[self.split]).format(sentence(text))
 
     def wording(self, wordings: Sequence[str]) -> str:
         """One of several wordings; the last of them is held out."""
@@ -146,23 +137,23 @@ class World:
         """A sentence that holds no fact."""
         return self.random.choice(words.FILLERS)
 
-    def _value(self, spec: Relation, subject: str) -> str:
-        if spec.value in OF_KIND:
+    def _value(self, spec: lexicon.Relation, subject: str) -> str:
+        if spec.value in lexicon.OF_KIND:
             while (value := self.some(spec.value)) == subject:
                 pass
             return value
         return self.random.choice(values(spec.value, self.split))
 
-    def _used_up(self, kind: Kind) -> bool:
-        parts = {"person": (names("first", self.split), names("last", self.split)),
-                 "place": (names("place", self.split),),
-                 "object": (names("title", self.split), words.THINGS),
-                 "event": (names("title", self.split), words.SHOWS)}
+    def _used_up(self, kind: lexicon.Kind) -> bool:
+        parts = {"person": (lexicon.names("first", self.split), lexicon.names("last", self.split)),
+                 "place": (lexicon.names("place", self.split),),
+                 "object": (lexicon.names("title", self.split), words.THINGS),
+                 "event": (lexicon.names("title", self.split), words.SHOWS)}
         return len(self._known[kind]) == math.prod(map(len, parts[kind]))
 
-    def _name(self, kind: Kind) -> str:
+    def _name(self, kind: lexicon.Kind) -> str:
         def pick(part: str) -> str:
-            return self.random.choice(names(part, self.split))
+            return self.random.choice(lexicon.names(part, self.split))
 
         if kind == "person":
             return f"{pick('first')} {pick('last')}"

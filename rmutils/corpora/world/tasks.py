@@ -9,30 +9,10 @@ from pathlib import Path
 
 from rmutils.core.paths import CORPORA
 from rmutils.corpora.niah import Needle
+from rmutils.corpora.world import lookups, samples
 from rmutils.corpora.world.facts import World, sentence
 from rmutils.corpora.world.lexicon import NEW_ASKED, NEW_TOLD, OF_KIND, RELATIONS, names, of_split
-from rmutils.corpora.world.lookups import (
-    FRAMES,
-    citations,
-    documents_qa,
-    hops,
-    key_value,
-    needle,
-    needles,
-    rerank,
-    told,
-)
-from rmutils.corpora.world.samples import (
-    DRAWS,
-    Count,
-    Piece,
-    Sample,
-    TooShort,
-    fit,
-    padding,
-    paragraphs,
-    weave,
-)
+from rmutils.corpora.world.lookups import needle, needles, told
 
 ASKED = ("cache", "keepsake", "food", "prize", "look")
 """Relations of the needles, in turn: those whose values are several words long."""
@@ -49,7 +29,7 @@ def labels(world: World, number: int) -> list[str]:
     return world.random.sample(choices, number)
 
 
-def classify(world: World, length: int, count: Count) -> Sample:
+def classify(world: World, length: int, count: samples.Count) -> samples.Sample:
     """The label of a text, learned from examples classed by relation or by kind of subject."""
     number = world.random.randint(2, max(2, min(6, length // 60)))
     if world.random.random() < 0.5:
@@ -65,7 +45,7 @@ def classify(world: World, length: int, count: Count) -> Sample:
     def example(label: str) -> str:
         return f"Text: {text(label)} Label: {label}"
 
-    def examples() -> Iterator[Piece]:
+    def examples() -> Iterator[samples.Piece]:
         while True:
             try:
                 line = example(world.random.choice(list(label_of)))
@@ -75,19 +55,19 @@ def classify(world: World, length: int, count: Count) -> Sample:
 
     shown = world.random.sample([[example(label)] for label in label_of], len(label_of))
     right = world.random.choice(list(label_of))
-    before, after = world.wording(FRAMES["classify"])
+    before, after = world.wording(lookups.FRAMES["classify"])
     asked = text(right)
 
-    def build(pieces: list[Piece]) -> Sample:
-        lines = [line for line, in weave(world, shown, pieces)]
-        return Sample("classify", before, f"Label: {right}", "\n".join(lines),
+    def build(pieces: list[samples.Piece]) -> samples.Sample:
+        lines = [line for line, in samples.weave(world, shown, pieces)]
+        return samples.Sample("classify", before, f"Label: {right}", "\n".join(lines),
                       after.format(q=asked), (right,),
                       tuple(line for line in lines if line.endswith(f" {right}")))
 
-    return fit(build, examples(), length, count, "\n")
+    return samples.fit(build, examples(), length, count, "\n")
 
 
-def summary(world: World, length: int, count: Count) -> Sample:
+def summary(world: World, length: int, count: samples.Count) -> samples.Sample:
     """A text's facts about one entity, in their order, among sentences about other things."""
     kind = world.random.choice(list(OF_KIND))
     subject = world.entity(kind)
@@ -95,34 +75,35 @@ def summary(world: World, length: int, count: Count) -> Sample:
     relations = world.random.sample(OF_KIND[kind], min(number, len(OF_KIND[kind])))
     facts = [world.fact(subject, relation.name) for relation in relations]
     support = tuple(world.tell(fact) for fact in facts)
-    before, after = world.wording(FRAMES["summary"])
+    before, after = world.wording(lookups.FRAMES["summary"])
     points = tuple(fact.answer for fact in facts)
 
-    def build(pieces: list[Piece]) -> Sample:
-        text = weave(world, [[line] for line in support], pieces)
-        return Sample("summary", before, " ".join(points),
-                      paragraphs([line for piece in text for line in piece]),
+    def build(pieces: list[samples.Piece]) -> samples.Sample:
+        text = samples.weave(world, [[line] for line in support], pieces)
+        return samples.Sample("summary", before, " ".join(points),
+                      samples.paragraphs([line for piece in text for line in piece]),
                       after.format(s=subject), tuple(fact.value for fact in facts), support,
                       key_points=points)
 
-    return fit(build, told(world, about_not=subject), length, count)
+    return samples.fit(build, told(world, about_not=subject), length, count)
 
 
-TASKS: dict[str, Callable[[World, int, Count], Sample]] = {
+TASKS: dict[str, Callable[[World, int, samples.Count], samples.Sample]] = {
     maker.__name__: maker for maker in (
-        needle, needles, key_value, documents_qa, citations, rerank, classify, summary, hops)
+        needle, needles, lookups.key_value, lookups.documents_qa, lookups.citations, lookups.rerank,
+        classify, summary, lookups.hops)
 }
 """Kind -> maker(world, length, count)."""
 
-def task(kind: str, world: World, length: int, count: Count) -> Sample:
+def task(kind: str, world: World, length: int, count: samples.Count) -> samples.Sample:
     """A task of a kind."""
     needed = []
-    for _ in range(DRAWS):
+    for _ in range(samples.DRAWS):
         try:
             return TASKS[kind](world, length, count)
-        except TooShort as error:
+        except samples.TooShort as error:
             needed.append(error.least)
-    raise TooShort(kind, length, min(needed)) from None
+    raise samples.TooShort(kind, length, min(needed)) from None
 
 
 SETS = ("needles", "reworded", "plain", "literal", "paraphrased")
@@ -132,7 +113,7 @@ SETS = ("needles", "reworded", "plain", "literal", "paraphrased")
 def held_out_needles(index: int) -> tuple[str, dict[str, Needle]]:
     """Haystack and needle number `index`, in each of `SETS`."""
     world, relation = World(f"haystack-{index}", "held_out"), ASKED[index % len(ASKED)]
-    haystack = paragraphs(padding(world, SIZE, len, avoid={relation}))
+    haystack = samples.paragraphs(samples.padding(world, SIZE, len, avoid={relation}))
     fact, choose = world.new_fact(relation, reuse=0), world.random.choice
     spec, words = fact.spec, {"s": fact.subject, "v": fact.value}
     told = choose(NEW_TOLD).format(choose(spec.statements).format(**words))

@@ -13,20 +13,11 @@ from rmutils.core.errors import UserError, did_you_mean
 from rmutils.core.registry import Registry
 from rmutils.corpora.world import World
 from rmutils.corpora.world.knowledge import KINDS, instruction
-from rmutils.evaluation.abilities.short_tasks import (
-    Item,
-    arithmetic,
-    coding,
-    different,
-    draws,
-    formats,
-    known,
-    passes,
-    reading,
-)
+from rmutils.evaluation.abilities import short_tasks
 from rmutils.evaluation.answers import is_right
 
-Make = Callable[[int, int], list[Item]]  # (how many, seed) -> items; fewer where there are no more
+Make = Callable[[int, int],
+                list[short_tasks.Item]]  # (how many, seed) -> items; fewer where there are no more
 
 
 @dataclass(frozen=True)
@@ -55,23 +46,26 @@ def ability(name: str, corpus: str, **settings: Any) -> Callable[[Make], Make]:
 
 
 @ability("short instructions", "world", max_new_tokens=80)
-def short(count: int, seed: int) -> list[Item]:
+def short(count: int, seed: int) -> list[short_tasks.Item]:
     """Short instructions of the invented world, its kinds in turn."""
     kinds = list(KINDS)
     samples = (instruction(World(draw.random(), "held_out"), kinds[i % len(kinds)])
-               for i, draw in enumerate(draws("short", count, seed)))
-    return different((Item(sample.kind, sample.prompt, sample.answer,
-                           lambda text, sample=sample: passes(is_right(sample, text)))
+               for i, draw in enumerate(short_tasks.draws("short", count, seed)))
+    return short_tasks.different((short_tasks.Item(sample.kind, sample.prompt, sample.answer,
+                           lambda text, sample=sample: short_tasks.passes(is_right(sample, text)))
                       for sample in samples), count)
 
 
-ability("multiple choice", "world", chance=25.0, max_new_tokens=0)(known)
-ability("arithmetic", "book")(arithmetic)
-ability("formats", "book", max_new_tokens=96)(formats)
-ability("code", "book", max_new_tokens=320, sandboxed=True)(coding)
-ability("multiple choice", "book", chance=25.0, max_new_tokens=0)(partial(reading, form="values"))
-ability("letters", "book", chance=25.0, max_new_tokens=0)(partial(reading, form="letters"))
-ability("written letters", "book", chance=25.0, max_new_tokens=24)(partial(reading, form="written"))
+ability("multiple choice", "world", chance=25.0, max_new_tokens=0)(short_tasks.known)
+ability("arithmetic", "book")(short_tasks.arithmetic)
+ability("formats", "book", max_new_tokens=96)(short_tasks.formats)
+ability("code", "book", max_new_tokens=320, sandboxed=True)(short_tasks.coding)
+ability("multiple choice", "book", chance=25.0, max_new_tokens=0)(partial(short_tasks.reading,
+                                                                          form="values"))
+ability("letters", "book", chance=25.0, max_new_tokens=0)(partial(short_tasks.reading,
+                                                                  form="letters"))
+ability("written letters", "book", chance=25.0, max_new_tokens=24)(partial(short_tasks.reading,
+                                                                           form="written"))
 OWN = {"world": ("short instructions", "multiple choice"),
        "book": ("arithmetic", "formats", "code", "multiple choice", "letters", "written letters")}
 """Corpus -> the tasks of this project, which are asked if none are named."""

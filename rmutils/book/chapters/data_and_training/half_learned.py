@@ -9,16 +9,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from rmutils.book.experiments.planned_runs import (
-    BEFORE,
-    MATCHED,
-    RETMASK,
-    find_snapshot,
-    from_other_layers,
-    label_of_arm,
-    other_weights,
-    train_on_pairs,
-)
+from rmutils import stats
+from rmutils.book.experiments import planned_runs
+from rmutils.book.experiments.planned_runs import MATCHED
 from rmutils.core.config import Config
 from rmutils.core.experiment import Experiment, LeftOut, Plan
 from rmutils.core.paths import cache_dir
@@ -32,21 +25,10 @@ from rmutils.models import LanguageModel, identify, load_model
 from rmutils.models.known_models import tau_of
 from rmutils.models.teaching import RECIPES, train, train_further
 from rmutils.pipeline.retmask import RetMaskConfig
-from rmutils.stats import (
-    DIFFERENCE,
-    LEVEL,
-    POWER,
-    RESAMPLES,
-    TIE,
-    contrast,
-    holm,
-    interval,
-    interval_of,
-)
 
 FURTHER = "further"  # the arm of ordinary training
-SHORT = {RETMASK: "RetMask", MATCHED: "same layers", "random-mask": "random heads", "sft": "SFT",
-         FURTHER: "more steps"}
+SHORT = {planned_runs.RETMASK: "RetMask", MATCHED: "same layers", "random-mask": "random heads",
+         "sft": "SFT", FURTHER: "more steps"}
 """Arms as figures name them."""
 
 
@@ -103,9 +85,9 @@ def planned(plan: Plan) -> list[HalfLearnedConfig]:
     runs = []
     for model in p["models"]:
         own = method.changed({"tau": tau_of(model)})
-        runs.append(HalfLearnedConfig(model=model, arm=BEFORE, retmask=own, **shared))
+        runs.append(HalfLearnedConfig(model=model, arm=planned_runs.BEFORE, retmask=own, **shared))
         runs += [HalfLearnedConfig(model=model, arm=arm, **shared, retmask=own.changed(
-                     {"seed": seed, "strategy": RETMASK if arm == FURTHER else arm}))
+                     {"seed": seed, "strategy": planned_runs.RETMASK if arm == FURTHER else arm}))
                  for seed, arm in product(range(p["seeds"]), p["arms"])]
     return runs
 
@@ -125,7 +107,8 @@ def begin(
 ) -> tuple[Path, int, list[Head], LanguageModel, tuple[np.ndarray, pd.DataFrame]]:
     """Train a model until it finds part of the needles; return the folder of this snapshot, its
     step, its retrieval heads, the model, and the scores and cases that chose them."""
-    where, step = find_snapshot(config.model, RECIPES[config.model], snapshot_home(config.model),
+    where, step = planned_runs.find_snapshot(config.model, RECIPES[config.model],
+                                             snapshot_home(config.model),
                                 config.retmask.detect, every=config.every, found=config.found)
     lm = load_model(str(where))
     runs, cases = run_cases(lm, config.retmask.detect)
@@ -139,7 +122,7 @@ def begun(experiment: Experiment[Any, Artifact],
           config: SnapshotConfig) -> tuple[Artifact, Path, int, list[Head]]:
     """Return the run that is the snapshot, its folder and step, and its retrieval heads."""
     before = experiment.obtain(config.changed({
-        "arm": BEFORE, "retmask.seed": 0, "retmask.strategy": RETMASK}))
+        "arm": planned_runs.BEFORE, "retmask.seed": 0, "retmask.strategy": planned_runs.RETMASK}))
     facts = before.manifest["facts"]
     return (before, snapshot_folder(config.model, facts["step"]), facts["step"],
             [tuple(head) for head in facts["heads"]])
@@ -147,7 +130,7 @@ def begun(experiment: Experiment[Any, Artifact],
 
 def _make(config: HalfLearnedConfig, folder: Path) -> dict[str, Any]:
     """Write the tables `cases` and `tasks`; the facts name the snapshot and its retrieval heads."""
-    if config.arm == BEFORE:
+    if config.arm == planned_runs.BEFORE:
         where, step, heads, lm, (runs, cases) = begin(config)
         chosen = config.evaluation
     else:
@@ -162,7 +145,7 @@ def _make(config: HalfLearnedConfig, folder: Path) -> dict[str, Any]:
 
 HALF_LEARNED = Experiment[HalfLearnedConfig, Artifact](
     name="half-learned", config=HalfLearnedConfig, plan="half_learned", planned=planned,
-    keys=("model", "arm", "retmask.seed"), make=_make, label=label_of_arm,
+    keys=("model", "arm", "retmask.seed"), make=_make, label=planned_runs.label_of_arm,
     inputs=lambda run: {"recipe": RECIPES[run.model].digest()},
     notebook="09_data_and_training", parameter="compute_half")
 
@@ -184,7 +167,7 @@ def trained(config: HalfLearnedConfig, snapshot: Path) -> LanguageModel:
         lm.model.load_state_dict(train_further(RECIPES[config.model], snapshot, config.further,
                                                seed=config.retmask.seed).state_dict())
         return lm
-    return train_on_pairs(snapshot, config.retmask)
+    return planned_runs.train_on_pairs(snapshot, config.retmask)
 
 
 def scores_of_cases(runs: np.ndarray, cases: pd.DataFrame, heads: Collection[Head]) -> pd.DataFrame:
@@ -213,28 +196,28 @@ def half_learned(*, compute: Compute = "never") -> HalfLearned | None:
     """Collect the stored runs, and make the missing ones unless `compute="never"`."""
     runs = HALF_LEARNED.collect(compute=compute)
     facts = {model: artifact.manifest["facts"] for (model, arm, _), artifact in runs.stored.items()
-             if arm == BEFORE}
+             if arm == planned_runs.BEFORE}
     if len(runs.stored) == len(facts):
         return None
-    crowded = [from_other_layers(model, one["heads"]) for model, one in facts.items()]
+    crowded = [planned_runs.from_other_layers(model, one["heads"]) for model, one in facts.items()]
     return HalfLearned(
         runs.table("cases"), runs.table("tasks"), pd.DataFrame([
             {"model": model, "step": one["step"], "heads": len(one["heads"])}
             for model, one in facts.items()]),
-        planned=sum(arm != BEFORE for _, arm, _ in runs.planned),
+        planned=sum(arm != planned_runs.BEFORE for _, arm, _ in runs.planned),
         done=len(runs.stored) - len(facts),
-        deviations=[*runs.deviations, *filter(None, crowded), *other_weights(runs)])
+        deviations=[*runs.deviations, *filter(None, crowded), *planned_runs.other_weights(runs)])
 
 
-def compare_arms(cases: pd.DataFrame, arm: str = RETMASK, base: str = MATCHED, *,
+def compare_arms(cases: pd.DataFrame, arm: str = planned_runs.RETMASK, base: str = MATCHED, *,
                  measure: str = "success") -> pd.DataFrame:
     """Compare two arms model by model, seeds paired."""
     rows, places = [], ["needle", "length", "depth"]
     for model, part in cases.groupby("model", sort=False):
         ours, theirs = (part[part["arm"] == name] for name in (arm, base))
-        if base == BEFORE:
+        if base == planned_runs.BEFORE:
             theirs = theirs.drop(columns="seed")
-        pairs = ours.merge(theirs, on=places if base == BEFORE else [*places, "seed"],
+        pairs = ours.merge(theirs, on=places if base == planned_runs.BEFORE else [*places, "seed"],
                            suffixes=("", "_base"))
         if measure != "success":
             pairs = pairs[pairs["success"] & pairs["success_base"]]
@@ -243,9 +226,9 @@ def compare_arms(cases: pd.DataFrame, arm: str = RETMASK, base: str = MATCHED, *
         pairs["difference"] = pairs[measure].astype(float) - pairs[f"{measure}_base"]
         by_seed = pairs.groupby("seed")["difference"].mean().to_numpy()
         low, high = _interval(pairs) if len(by_seed) > 1 else (np.nan, np.nan)
-        rows.append((model, by_seed.mean(), low, high, contrast(by_seed).p, len(by_seed)))
+        rows.append((model, by_seed.mean(), low, high, stats.contrast(by_seed).p, len(by_seed)))
     found = pd.DataFrame(rows, columns=["model", "effect", "low", "high", "p", "seeds"])
-    found.insert(5, "p_holm", holm(found["p"]))
+    found.insert(5, "p_holm", stats.holm(found["p"]))
     return found
 
 
@@ -254,28 +237,29 @@ def _interval(pairs: pd.DataFrame) -> tuple[float, float]:
     sums = pairs.pivot_table(index="needle", columns="seed", values="difference", fill_value=0,
                              aggfunc=["sum", "count"])
     table = np.stack([sums["sum"].to_numpy().T, sums["count"].to_numpy().T], axis=-1)
-    means = weighted_means(table, needle_weights(len(sums), RESAMPLES, 0))[..., 0]
-    found = interval_of(over_runs(means, len(sums), 0), bounds=DIFFERENCE)
+    means = weighted_means(table, needle_weights(len(sums), stats.RESAMPLES, 0))[..., 0]
+    found = stats.interval_of(over_runs(means, len(sums), 0), bounds=stats.DIFFERENCE)
     return found.low, found.high
 
 
 def changes(result: HalfLearned) -> pd.DataFrame:
     """Compare each arm with its snapshot: needles, scores of heads, tasks off the floor."""
-    parts, arms = [], [arm for arm in result.cases["arm"].unique() if arm != BEFORE]
+    parts, arms = [], [arm for arm in result.cases["arm"].unique() if arm != planned_runs.BEFORE]
     for measure, told in (("success", "needles found (points of 100)"),
                           ("retrieval", "score, retrieval heads (points of 100)"),
                           ("others", "score, other heads (points of 100)")):
-        found = pd.concat([compare_arms(result.cases, arm, BEFORE, measure=measure).assign(arm=arm)
+        found = pd.concat([compare_arms(result.cases, arm, planned_runs.BEFORE,
+                                        measure=measure).assign(arm=arm)
                            for arm in arms]).rename(columns={"effect": "value"})
         found[["value", "low", "high"]] *= 100
         parts.append(found.assign(measure=told))
-    before = result.tasks[result.tasks["arm"] == BEFORE].drop(columns=["arm", "seed"])
-    both = result.tasks[result.tasks["arm"] != BEFORE].merge(
+    before = result.tasks[result.tasks["arm"] == planned_runs.BEFORE].drop(columns=["arm", "seed"])
+    both = result.tasks[result.tasks["arm"] != planned_runs.BEFORE].merge(
         before, on=["model", "category", "dataset"], suffixes=("", "_before"))
     both["gain"] = both["score"] - both["score_before"]
     gains = both.groupby(["model", "arm", "seed"])["gain"].mean()
     for (model, arm), gain in gains.groupby(level=["model", "arm"]):
-        value, low, high = interval(gain.to_numpy())
+        value, low, high = stats.interval(gain.to_numpy())
         parts.append(pd.DataFrame([{"model": model, "arm": arm, "value": value, "low": low,
                                     "high": high, "measure": "tasks (points of 100)"}]))
     found = pd.concat(parts, ignore_index=True)
@@ -295,8 +279,8 @@ def smallest_effect(*, seeds: int, cases: int, within: float = 0.125, between: f
     flipped, moved = drawn @ signs.T, signs.sum(1)
     for effect in np.arange(1, 101) / 100:
         sums = abs(flipped + effect * moved)  # the first pattern is what was observed
-        p = (sums >= sums[:, :1] * (1 - TIE)).mean(1)
-        if (p < (1 - LEVEL) / models).mean() >= POWER:
+        p = (sums >= sums[:, :1] * (1 - stats.TIE)).mean(1)
+        if (p < (1 - stats.LEVEL) / models).mean() >= stats.POWER:
             return float(effect)
     return float("nan")
 

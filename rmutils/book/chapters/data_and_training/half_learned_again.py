@@ -7,20 +7,8 @@ from typing import Any
 
 import pandas as pd
 
-from rmutils.book.chapters.data_and_training.half_learned import (
-    SnapshotConfig,
-    begin,
-    begun,
-    method_of,
-    scores_of_cases,
-)
-from rmutils.book.experiments.planned_runs import (
-    BEFORE,
-    MATCHED,
-    RETMASK,
-    label_of_arm,
-    train_on_pairs,
-)
+from rmutils.book.chapters.data_and_training import half_learned
+from rmutils.book.experiments import planned_runs
 from rmutils.core.experiment import Experiment, Plan
 from rmutils.core.results import Artifact, write_tables
 from rmutils.heads import DetectConfig
@@ -33,7 +21,7 @@ from rmutils.stats import DIFFERENCE, LEVEL, Interval, contrast, crossed_interva
 ALL = "all three"
 
 
-class HalfLearnedAgainConfig(SnapshotConfig):
+class HalfLearnedAgainConfig(half_learned.SnapshotConfig):
     """Its cases choose the snapshot; others are the outcome."""
 
     asked: DetectConfig
@@ -43,13 +31,14 @@ class HalfLearnedAgainConfig(SnapshotConfig):
 def planned(plan: Plan) -> list[HalfLearnedAgainConfig]:
     """Return all runs in the order in which they are made, the snapshot of a model first."""
     p, asked, runs = plan.content, plan.content["asked"], []
-    method = method_of(p, tuple(asked["lengths"]), depths=5)
+    method = half_learned.method_of(p, tuple(asked["lengths"]), depths=5)
     shared = {"every": p["snapshot"]["every"], "found": tuple(p["snapshot"]["found"]),
               "asked": DetectConfig(lengths=tuple(asked["lengths"]), needle_set=asked["needle_set"],
                                     depths=tuple(asked["depths"]))}
     for model in p["models"]:
         own = method.changed({"tau": tau_of(model)})
-        runs.append(HalfLearnedAgainConfig(model=model, arm=BEFORE, retmask=own, **shared))
+        runs.append(HalfLearnedAgainConfig(model=model, arm=planned_runs.BEFORE, retmask=own,
+                                           **shared))
         runs += [HalfLearnedAgainConfig(model=model, arm=arm, **shared,
                                         retmask=own.changed({"seed": seed, "strategy": arm}))
                  for seed, arm in product(range(p["seeds"]), p["arms"])]
@@ -58,12 +47,13 @@ def planned(plan: Plan) -> list[HalfLearnedAgainConfig]:
 
 def _make(config: HalfLearnedAgainConfig, folder: Path) -> dict[str, Any]:
     """Write the table `cases`; the facts name the snapshot and its retrieval heads."""
-    if config.arm == BEFORE:
-        where, step, heads, lm, _ = begin(config)
+    if config.arm == planned_runs.BEFORE:
+        where, step, heads, lm, _ = half_learned.begin(config)
     else:
-        _, where, step, heads = begun(HALF_LEARNED_AGAIN, config)
-        lm = train_on_pairs(where, config.retmask)
-    write_tables({"cases": scores_of_cases(*run_cases(lm, config.asked), heads)}, folder)
+        _, where, step, heads = half_learned.begun(HALF_LEARNED_AGAIN, config)
+        lm = planned_runs.train_on_pairs(where, config.retmask)
+    write_tables({"cases": half_learned.scores_of_cases(*run_cases(lm, config.asked), heads)},
+                 folder)
     return {"step": step, "weights": identify(str(where)), "heads": heads}
 
 
@@ -74,7 +64,8 @@ def _inputs(run: HalfLearnedAgainConfig) -> dict[str, str]:
 
 HALF_LEARNED_AGAIN = Experiment[HalfLearnedAgainConfig, Artifact](
     name="half-learned-again", config=HalfLearnedAgainConfig, plan="half_learned_again",
-    planned=planned, keys=("model", "arm", "retmask.seed"), make=_make, label=label_of_arm,
+    planned=planned, keys=("model", "arm", "retmask.seed"), make=_make,
+    label=planned_runs.label_of_arm,
     inputs=_inputs, notebook="09_data_and_training", parameter="compute_half_again")
 
 
@@ -87,7 +78,8 @@ class Lead:
     needles: int  # how many were asked
 
 
-def leads(cases: pd.DataFrame, arm: str = RETMASK, base: str = MATCHED) -> dict[str, Lead]:
+def leads(cases: pd.DataFrame, arm: str = planned_runs.RETMASK,
+          base: str = planned_runs.MATCHED) -> dict[str, Lead]:
     """Compare two arms in each model, and in the mean of the models (`ALL`), needles found."""
     tables = {model: _differences(part, arm, base)
               for model, part in cases.groupby("model", sort=False)}
@@ -102,7 +94,7 @@ def _differences(cases: pd.DataFrame, arm: str, base: str) -> pd.DataFrame:
     """Points of 100: a row per needle, the mean of its depths, and a column per seed."""
     ours, theirs = (100 * cases[cases["arm"] == name].pivot_table(
         index="needle", columns="seed", values="success") for name in (arm, base))
-    return ours.sub(theirs[0], axis=0) if base == BEFORE else ours - theirs
+    return ours.sub(theirs[0], axis=0) if base == planned_runs.BEFORE else ours - theirs
 
 
 def _lead(table: pd.DataFrame) -> Lead:
@@ -115,9 +107,9 @@ def found_needles(cases: pd.DataFrame) -> pd.DataFrame:
     """All three comparisons of `leads`: `model`, `value`, `low`, `high`, and `comparison`."""
     return pd.DataFrame([
         {"model": model, "comparison": told, **lead.interval._asdict()}
-        for told, arm, base in (("lead over control", RETMASK, MATCHED),
-                                ("gain by RetMask", RETMASK, BEFORE),
-                                ("gain by control", MATCHED, BEFORE))
+        for told, arm, base in (("lead over control", planned_runs.RETMASK, planned_runs.MATCHED),
+                                ("gain by RetMask", planned_runs.RETMASK, planned_runs.BEFORE),
+                                ("gain by control", planned_runs.MATCHED, planned_runs.BEFORE))
         for model, lead in leads(cases, arm, base).items()])
 
 

@@ -10,14 +10,7 @@ import torch
 from torch import Tensor
 
 from rmutils.attention.watching import Floats, watch
-from rmutils.book.chapters.heads_at_work.experiment import (
-    LOOKED,
-    WatchConfig,
-    around,
-    heads_of,
-    inputs_of_watch,
-    watching,
-)
+from rmutils.book.chapters.heads_at_work import experiment
 from rmutils.book.chapters.heads_at_work.ordinary_texts import windows
 from rmutils.book.experiments import real_models
 from rmutils.core.experiment import Experiment, Plan, Run
@@ -68,10 +61,10 @@ def contributions(lm: LanguageModel, ids: Sequence[int]) -> tuple[Looks, Floats,
 
 
 def head_cards(lm: LanguageModel, scores: HeadScores,
-               config: WatchConfig) -> dict[str, pd.DataFrame]:
+               config: experiment.WatchConfig) -> dict[str, pd.DataFrame]:
     """Watch all heads on all windows."""
     chosen = set(scores.select(tau=config.tau))
-    heads = heads_of(lm.layers, scores, chosen)
+    heads = experiment.heads_of(lm.layers, scores, chosen)
     parts, about, examples = [], [], dict[tuple[int, str], tuple[Any, ...]]()
     every = [*windows(lm, config.tokens, config.windows)]
     with progress_bar(f"cards of {lm.name}", len(every), unit="windows") as advance:
@@ -104,7 +97,7 @@ def _keep_hardest(lm: LanguageModel, examples: dict[tuple[int, str], tuple[Any, 
     count = seen.weight.shape[-1]
     kinds, at, weights, sums = (table.reshape(-1, count) for table in (
         seen.kinds, seen.at, seen.weight, added))
-    weights = np.where(kinds >= LOOKED, weights, -1.0)
+    weights = np.where(kinds >= experiment.LOOKED, weights, -1.0)
     for number, i in enumerate(weights.argmax(1)):
         weight = float(weights[number, i])
         if weight <= (examples[number, kind_of_text][2] if (number, kind_of_text) in examples
@@ -113,22 +106,22 @@ def _keep_hardest(lm: LanguageModel, examples: dict[tuple[int, str], tuple[Any, 
         here, looked = int(i) + 1, int(at[number, i])
         examples[number, kind_of_text] = (
             window, here, weight, KINDS[kinds[number, i]], float(sums[number, i]),
-            *around(lm, seen.ids, here, looked, BEFORE))
+            *experiment.around(lm, seen.ids, here, looked, BEFORE))
 
 
 def planned(plan: Plan) -> Iterator[Run]:
     """Yield the run of each model."""
     p = plan.content
     for model in p["models"]:
-        yield Run(model, WatchConfig(detect=real_models.detection(), tau=p["tau"],
+        yield Run(model, experiment.WatchConfig(detect=real_models.detection(), tau=p["tau"],
                                          tokens=p["tokens"], windows=p["windows"]))
 
 
 def _inputs(run: Run) -> dict[str, str]:
-    return inputs_of_watch(run) | contributions_version(ModelRef(run.model).family)
+    return experiment.inputs_of_watch(run) | contributions_version(ModelRef(run.model).family)
 
 
 HEAD_CARDS = Experiment[Run, Artifact](
-    name="head-cards", config=WatchConfig, plan="head_cards", planned=planned,
-    keys=("model",), make=watching(head_cards), inputs=_inputs, notebook="heads_at_work",
+    name="head-cards", config=experiment.WatchConfig, plan="head_cards", planned=planned,
+    keys=("model",), make=experiment.watching(head_cards), inputs=_inputs, notebook="heads_at_work",
     parameter="compute_cards")

@@ -10,23 +10,13 @@ from matplotlib.figure import Figure
 from rmutils.book.chapters.heads_at_work.contribution import card_data
 from rmutils.book.chapters.heads_at_work.experiment import HEADS_AT_WORK
 from rmutils.book.chapters.heads_at_work.findings import OTHERS, RETRIEVAL, Tables, level, weights
-from rmutils.book.figures.style import (
-    BLUE,
-    GREEN,
-    GREY,
-    INK,
-    ORANGE,
-    PALE,
-    PURPLE,
-    legend_above,
-    new_axes,
-    on,
-)
+from rmutils.book.figures import style
 from rmutils.heads.attention_kinds import KINDS, attention_kinds
 from rmutils.heads.detection import detect_stored
 from rmutils.models import LanguageModel
 
-PARTS = {"copy": BLUE, "induction": GREEN, "other": PALE, "previous": ORANGE, "itself": PURPLE}
+PARTS = {"copy": style.BLUE, "induction": style.GREEN, "other": style.PALE,
+         "previous": style.ORANGE, "itself": style.PURPLE}
 """All kinds but the first token, in the order of the figure, with their colours."""
 SHOWN = {"sink": "#FFFFFF", **PARTS}
 """All kinds with the colours of the cards."""
@@ -40,7 +30,8 @@ NAMED = 1.5
 
 def composition(results: Mapping[str, Tables]) -> Figure:
     """Draw what retrieval heads and others look at when it is not the first token."""
-    figure, panels = new_axes(0.9 + 1.0 * len(results), rows=len(results), sharex=True, flat=True)
+    figure, panels = style.new_axes(0.9 + 1.0 * len(results), rows=len(results), sharex=True,
+                                    flat=True)
     for axes, (model, tables) in zip(panels, results.items(), strict=True):
         for place, group in enumerate((RETRIEVAL, OTHERS)):
             left = 0.0
@@ -50,18 +41,19 @@ def composition(results: Mapping[str, Tables]) -> Figure:
                           label=kind if not place else None)
                 if share >= NAMED:
                     axes.text(left + share / 2, place, f"{share:.0f}", ha="center", va="center",
-                              color=on(colour))
+                              color=style.on(colour))
                 left += share
             copies = level(tables, "copy", group)
-            axes.hlines(place + 0.36, 100 * copies.low, 100 * copies.high, color=INK, lw=1.6)
-            axes.text(left, place, f" first token: {100 - left:.0f} %", va="center", color=GREY)
+            axes.hlines(place + 0.36, 100 * copies.low, 100 * copies.high, color=style.INK, lw=1.6)
+            axes.text(left, place, f" first token: {100 - left:.0f} %", va="center",
+                      color=style.GREY)
         axes.set_yticks([0, 1], [RETRIEVAL, OTHERS.replace(", ", ",\n")])
         axes.invert_yaxis()
         axes.set_title(model, loc="left")
         axes.set_xlim(0, 1.35 * axes.dataLim.x1)
         axes.spines["left"].set_visible(False)
         axes.tick_params(axis="y", length=0)
-    legend_above(figure, panels[0], len(PARTS), handlelength=1, columnspacing=1.2)
+    style.legend_above(figure, panels[0], len(PARTS), handlelength=1, columnspacing=1.2)
     panels[-1].set_xlabel("positions, by the kind of token that gets most attention, %")
     return figure
 
@@ -69,7 +61,7 @@ def composition(results: Mapping[str, Tables]) -> Figure:
 def cards_figure(model: str) -> Figure:
     """Draw the heads of the highest copy scores as small bars of what they look at."""
     cards = sorted(card_data(model), key=lambda card: -card["score"])[: ROWS * COLUMNS]
-    figure, panels = new_axes(0.62 * ROWS + 0.5, ROWS, COLUMNS, sharex=True, flat=True)
+    figure, panels = style.new_axes(0.62 * ROWS + 0.5, ROWS, COLUMNS, sharex=True, flat=True)
     for axes, card in zip(panels, cards, strict=False):
         left = 0.0
         for kind, colour in PARTS.items():

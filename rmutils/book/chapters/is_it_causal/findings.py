@@ -8,22 +8,7 @@ from typing import NamedTuple
 import pandas as pd
 
 from rmutils import DetectConfig
-from rmutils.book.chapters.is_it_causal.experiment import (
-    COPY,
-    MATCHED,
-    NONE,
-    OWN,
-    REMOVE,
-    RESTORE,
-    SHIFTED,
-    TOP,
-    ZERO,
-    IsItCausal,
-    Leaders,
-    is_it_causal_stored,
-    planned,
-    planned_leaders,
-)
+from rmutils.book.chapters.is_it_causal import experiment
 from rmutils.book.chapters.is_it_causal.real_exchanges import REAL_EXCHANGES
 from rmutils.book.experiments.real_models import real_models
 from rmutils.book.findings import Measured, declare, scaled
@@ -41,12 +26,13 @@ LEAST = 0.1
 results were seen: tokens that the text itself predicts have leaders by rounding only."""
 
 
-def changes(result: IsItCausal, way: str, column: str = "right") -> pd.DataFrame:
+def changes(result: experiment.IsItCausal, way: str, column: str = "right") -> pd.DataFrame:
     """Return what each exchange returns (`restore`) or loses: `sets` of one way with `change`."""
     part = result.sets[result.sets["way"] == way]
     value = part[column].astype(float)
-    none = value[part["policy"] == NONE].set_axis(part.loc[part["policy"] == NONE, "case"])
-    sign = 1 if way == RESTORE else -1
+    none = value[part["policy"] == experiment.NONE].set_axis(part.loc[part["policy"]
+                                                                      == experiment.NONE, "case"])
+    sign = 1 if way == experiment.RESTORE else -1
     return part.assign(change=sign * (value - part["case"].map(none)))
 
 
@@ -55,42 +41,45 @@ def _by_needle(part: pd.DataFrame) -> pd.DataFrame:
     return part.pivot_table(index="needle", columns="draw", values="change", aggfunc="mean")
 
 
-def effects(result: IsItCausal, column: str = "right") -> pd.DataFrame:
+def effects(result: experiment.IsItCausal, column: str = "right") -> pd.DataFrame:
     """Return what exchanging the top heads does, and how much of it is due to these heads."""
     return _effects(result, column).copy()
 
 
 @cache
-def _effects(result: IsItCausal, column: str) -> pd.DataFrame:
+def _effects(result: experiment.IsItCausal, column: str) -> pd.DataFrame:
     rows, bounds = [], ANY if column == "nats" else DIFFERENCE
-    for way in (RESTORE, REMOVE, ZERO):
+    for way in (experiment.RESTORE, experiment.REMOVE, experiment.ZERO):
         part = changes(result, way, column)
-        part = part[part["policy"].isin([TOP, MATCHED])]
+        part = part[part["policy"].isin([experiment.TOP, experiment.MATCHED])]
         for (kind, count), group in part.groupby(["kind", "count"], sort=False):
             top, others = (_by_needle(group[group["policy"] == policy]).to_numpy()
-                           for policy in (TOP, MATCHED))
+                           for policy in (experiment.TOP, experiment.MATCHED))
             more = contrast(top - others, bounds=bounds)
             rows.append((way, kind, count, interval(top[:, 0], bounds=bounds),
                          interval(others, seeds=True, bounds=bounds),
                          more.interval, more.p, more.clusters))
     table = pd.DataFrame(rows, columns=["way", "kind", "count", "top", "control", "difference",
                                         "p", "needles"])
-    primary = (table["count"] == table["count"].min()) & (table["way"] != ZERO)
+    primary = (table["count"] == table["count"].min()) & (table["way"] != experiment.ZERO)
     return table.assign(p_holm=holm(table["p"].where(primary)),
                         least_p=primary.sum() * 2.0 ** (1 - table["needles"]))
 
 
-def room(result: IsItCausal) -> Interval:
+def room(result: experiment.IsItCausal) -> Interval:
     """Return the share of the answers' tokens that only the needle makes right."""
-    part = result.sets[(result.sets["way"] == RESTORE) & (result.sets["policy"] == NONE)]
+    part = result.sets[(result.sets["way"] == experiment.RESTORE)
+                       & (result.sets["policy"] == experiment.NONE)]
     return interval(1 - part.groupby("needle")["right"].mean(), bounds=SHARE)
 
 
-def imbalance(result: IsItCausal, kind: str, count: int) -> Interval:
+def imbalance(result: experiment.IsItCausal, kind: str, count: int) -> Interval:
     """Return by how much more of the tokens removing the top heads loses than restoring returns."""
     lost, returned = (
-        _by_needle(part[(part["policy"] == TOP) & (part["kind"] == kind) & (part["count"] == count)]
-                   )[0] for part in (changes(result, way) for way in (REMOVE, RESTORE)))
+        _by_needle(part[(part["policy"] == experiment.TOP) & (part["kind"] == kind)
+                        & (part["count"] == count)]
+                   )[0] for part in (changes(result, way) for way
+                                     in (experiment.REMOVE, experiment.RESTORE)))
     return interval(lost - returned, bounds=DIFFERENCE)
 
 
@@ -105,7 +94,7 @@ class OwnHeads(NamedTuple):
     shifted: float
 
 
-def own_heads(results: Mapping[str, IsItCausal]) -> dict[str, OwnHeads]:
+def own_heads(results: Mapping[str, experiment.IsItCausal]) -> dict[str, OwnHeads]:
     """Compare each token's own heads with those of the token before it, model by model."""
     found = {model: _own_heads(result) for model, result in results.items()}
     corrected = holm([one.p for one in found.values()])
@@ -113,17 +102,17 @@ def own_heads(results: Mapping[str, IsItCausal]) -> dict[str, OwnHeads]:
                                                                 strict=True)}
 
 
-def _own_heads(result: IsItCausal) -> OwnHeads:
+def _own_heads(result: experiment.IsItCausal) -> OwnHeads:
     """Compare on one model, without answers of a single token."""
     steps = result.singles.groupby("case")["step"].nunique()
     part = result.sets[result.sets["case"].map(steps) > 1]
-    wide = part[part["policy"].isin([OWN, SHIFTED])].pivot_table(
+    wide = part[part["policy"].isin([experiment.OWN, experiment.SHIFTED])].pivot_table(
         index="needle", columns="policy", values="right", aggfunc="mean")
-    more = contrast(wide[OWN] - wide[SHIFTED], bounds=DIFFERENCE)
-    return OwnHeads(more.interval, more.p, float(wide[SHIFTED].mean()))
+    more = contrast(wide[experiment.OWN] - wide[experiment.SHIFTED], bounds=DIFFERENCE)
+    return OwnHeads(more.interval, more.p, float(wide[experiment.SHIFTED].mean()))
 
 
-def token_leaders(result: IsItCausal) -> pd.DataFrame:
+def token_leaders(result: experiment.IsItCausal) -> pd.DataFrame:
     """Return the head that restores most of each token: `case`, `needle`, `step`, `leader`."""
     top = result.singles.loc[result.singles.groupby(["case", "step"])["restored"].idxmax()]
     top = top[top["restored"] >= LEAST]
@@ -131,7 +120,7 @@ def token_leaders(result: IsItCausal) -> pd.DataFrame:
         leader=list(zip(top["layer"], top["head"], strict=True))).reset_index(drop=True)
 
 
-def leading_heads(result: IsItCausal) -> dict[str, object]:
+def leading_heads(result: experiment.IsItCausal) -> dict[str, object]:
     """Count the heads that lead at some token, and the tokens of the most frequent one."""
     often = token_leaders(result)["leader"].value_counts()
     return {"tokens": int(often.sum()), "heads that lead": len(often),
@@ -152,7 +141,7 @@ def copy_by_length(scores: HeadScores, heads: Sequence[Head]) -> pd.DataFrame:
     return table.assign(p_holm=holm(table["p"]))
 
 
-def compare_leaders(leaders: Leaders, heads: Sequence[Head]) -> pd.DataFrame:
+def compare_leaders(leaders: experiment.Leaders, heads: Sequence[Head]) -> pd.DataFrame:
     """Compare what two heads restore alone, length by length."""
     rows = []
     for length, part in leaders.table.groupby("length"):
@@ -170,19 +159,19 @@ LARGE = "smollm2-135m"
 
 
 @cache
-def stored() -> dict[str, tuple[IsItCausal, Artifact]]:
+def stored() -> dict[str, tuple[experiment.IsItCausal, Artifact]]:
     """Look the exchanges of the plan up, model by model."""
     found = {}
-    for model, config in planned(load_plan("is_it_causal")).items():
+    for model, config in experiment.planned(load_plan("is_it_causal")).items():
         try:
-            found[model] = is_it_causal_stored(model, config, compute="never")
+            found[model] = experiment.is_it_causal_stored(model, config, compute="never")
         except NotStored:
             continue
     return found
 
 
-Found = tuple[IsItCausal, Artifact]
-WAYS = {RESTORE: "restoring", REMOVE: "removing"}
+Found = tuple[experiment.IsItCausal, Artifact]
+WAYS = {experiment.RESTORE: "restoring", experiment.REMOVE: "removing"}
 
 
 def _of(model: str) -> Found:
@@ -205,7 +194,8 @@ def _moved(found: Found, way: str, column: str, p: str = "") -> Measured:
 
 def _imbalance(found: Found) -> Measured:
     result, artifact = found
-    return Measured(scaled(imbalance(result, COPY, int(_fewest(result, RESTORE)["count"]))),
+    return Measured(scaled(imbalance(result, experiment.COPY,
+                                     int(_fewest(result, experiment.RESTORE)["count"]))),
                     [artifact])
 
 
@@ -217,19 +207,20 @@ def beyond_others(model: str, way: str) -> Measured:
     return _moved(_of(model), way, "difference", "p_holm")
 
 
-def _fewest(result: IsItCausal, way: str) -> pd.Series:
+def _fewest(result: experiment.IsItCausal, way: str) -> pd.Series:
     table = effects(result)
-    return table[(table["way"] == way) & (table["kind"] == COPY)].sort_values("count").iloc[0]
+    return table[(table["way"] == way) & (table["kind"]
+                                          == experiment.COPY)].sort_values("count").iloc[0]
 
 
 @cache
-def real() -> dict[str, tuple[IsItCausal, Artifact]]:
+def real() -> dict[str, tuple[experiment.IsItCausal, Artifact]]:
     """Look the exchanges in the real models up: their sets of heads."""
-    return {model: (IsItCausal(pd.DataFrame(), tables["sets"], pd.DataFrame()), artifact)
+    return {model: (experiment.IsItCausal(pd.DataFrame(), tables["sets"], pd.DataFrame()), artifact)
             for model, (tables, artifact) in REAL_EXCHANGES.collect().by_model().items()}
 
 
-def real_results() -> dict[str, IsItCausal]:
+def real_results() -> dict[str, experiment.IsItCausal]:
     """The same without the names of the stored results, smallest model first."""
     return {model: real()[model][0] for model in real_models().content["models"] if model in real()}
 
@@ -295,7 +286,7 @@ def by_length() -> tuple[pd.DataFrame, tuple[Head, ...], Artifact]:
     scores, artifact = detect_stored(LARGE, DetectConfig(
         lengths=(256, 512, 768, 1024, 1536, 2048, 3072, 4096), depths=even_depths(10)),
         compute="never")
-    heads = planned_leaders(load_plan("is_it_causal"), scores).heads
+    heads = experiment.planned_leaders(load_plan("is_it_causal"), scores).heads
     return copy_by_length(scores, heads), tuple(heads), artifact
 
 

@@ -6,17 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from rmutils.book.chapters.is_it_causal.experiment import (
-    COPY,
-    REMOVE,
-    RESTORE,
-    ZERO,
-    TwoRuns,
-    answers,
-    choices,
-    found_answers,
-    joined,
-)
+from rmutils.book.chapters.is_it_causal import experiment
 from rmutils.book.experiments.real_models import LITERAL, detection, real_models
 from rmutils.core.config import Config, digest
 from rmutils.core.experiment import Experiment, Plan, Run
@@ -51,13 +41,15 @@ def exchanged_sets(lm: LanguageModel, scores: HeadScores, config: RealExchangeCo
     ranking = scores.ranking()
     kept = Journal(journal, [*depends_on(lm, config, config.cases), ranking])
     counts = [round(share * len(ranking)) for share in config.shares]
-    rows, sets = choices(lm.shape, {COPY: ranking}, counts, config.draws, config.seed)
-    for case, answer in found_answers(lm, config.cases, kept):
-        runs = TwoRuns(lm, case, answer) if answer else None
+    rows, sets = experiment.choices(lm.shape, {experiment.COPY: ranking}, counts, config.draws,
+                                    config.seed)
+    for case, answer in experiment.found_answers(lm, config.cases, kept):
+        runs = experiment.TwoRuns(lm, case, answer) if answer else None
         kept[case.id] = {"sets": pd.concat([
-            runs.sets(way, rows, sets[:, None]) for way in (RESTORE, REMOVE, ZERO)
+            runs.sets(way, rows, sets[:, None]) for way
+            in (experiment.RESTORE, experiment.REMOVE, experiment.ZERO)
         ]).to_dict("list")} if runs else {}
-    return joined(answers(lm, config.cases, kept), "sets")
+    return experiment.joined(experiment.answers(lm, config.cases, kept), "sets")
 
 
 def planned(plan: Plan) -> Iterator[Run]:

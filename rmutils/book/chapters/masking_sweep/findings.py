@@ -6,6 +6,7 @@ from functools import cache, partial
 
 import pandas as pd
 
+from rmutils.book.chapters.masking_sweep import sweet_spot
 from rmutils.book.chapters.masking_sweep.experiment import (
     Sweep,
     count_at,
@@ -18,14 +19,6 @@ from rmutils.book.chapters.masking_sweep.larger_sweeps import (
     LargerSweep,
     detection_of,
     larger_sweep,
-)
-from rmutils.book.chapters.masking_sweep.sweet_spot import (
-    REPETITION,
-    SHARES,
-    UNMASKED,
-    Mask,
-    mean_under,
-    worse_from,
 )
 from rmutils.book.experiments import needles_left
 from rmutils.book.experiments.masked_needles import ANYWHERE, COPY, NEWEST
@@ -96,7 +89,8 @@ def needles_lost_beyond_same_layers(model: str) -> Effect:
 def answers_lost_at_tau(model: str, measure: str) -> Effect:
     """Share of right answers of a kind that is lost without the retrieval heads."""
     swept = larger_sweep(model)
-    return _answers(swept.sweep, measure, UNMASKED, (BY_SCORE, swept.at_tau), swept.artifact.name)
+    return _answers(swept.sweep, measure, sweet_spot.UNMASKED, (BY_SCORE, swept.at_tau),
+                    swept.artifact.name)
 
 
 @quantity("with {heads} of 1,024 heads masked, or as large a share, {model} loses {effect} "
@@ -104,7 +98,7 @@ def answers_lost_at_tau(model: str, measure: str) -> Effect:
 def answers_lost(model: str, measure: str, heads: int) -> Effect:
     """Share of right answers of a kind that is lost without so many of the highest heads."""
     swept = larger_sweep(model)
-    return _answers(swept.sweep, measure, UNMASKED, (BY_SCORE, swept.nearest(heads)),
+    return _answers(swept.sweep, measure, sweet_spot.UNMASKED, (BY_SCORE, swept.nearest(heads)),
                     swept.artifact.name)
 
 
@@ -154,7 +148,7 @@ def percent_left(model: str, measure: str, heads: int) -> Measured:
     """Percent of right answers without so many of the highest heads; 0 for the whole model."""
     swept = larger_sweep(model)
     effect = answers_left(model, measure, heads) if heads else _answers(
-        swept.sweep, measure, UNMASKED, None, swept.artifact.name)
+        swept.sweep, measure, sweet_spot.UNMASKED, None, swept.artifact.name)
     return replace(Measured.of(effect, 100, model=model, measure=measure, heads=heads),
                    verdict=NONE)
 
@@ -165,15 +159,16 @@ def _stored(model: str) -> tuple[Sweep, HeadScores, str]:
     return swept, scores, artifact.name
 
 
-def _answers(swept: Sweep, measure: str, mask: Mask, minus: Mask | None, *artifacts: str,
-             note: str = "") -> Effect:
+def _answers(swept: Sweep, measure: str, mask: sweet_spot.Mask, minus: sweet_spot.Mask | None,
+             *artifacts: str, note: str = "") -> Effect:
     """Right answers under one mask minus those under another, on the same questions."""
-    rows = swept.answers[swept.answers["task"].isin(SHARES[measure])]
+    rows = swept.answers[swept.answers["task"].isin(sweet_spot.SHARES[measure])]
     if rows.empty:
         raise CannotShow(f"no {measure} are within the model's reach", "share of answers",
                          artifacts)
     whole = rows.loc[rows["policy"] == "whole", "correct"].mean()
-    return Effect.of(mean_under(rows, "correct", mask, minus), "share of answers", artifacts,
+    return Effect.of(sweet_spot.mean_under(rows, "correct", mask, minus), "share of answers",
+                     artifacts,
                      _clusters(rows), note, blind_spot(100 * whole, 0, measure, ceiling=False))
 
 
@@ -184,9 +179,11 @@ def _clusters(rows: pd.DataFrame) -> int:
 def _repetition(swept: LargerSweep, counts: list[int]) -> Effect:
     rows = swept.sweep.speech
     masked = rows[(rows["policy"] == BY_SCORE) & rows["count"].isin(counts)]
-    whole = rows[(rows["policy"] == UNMASKED[0]) & (rows["count"] == UNMASKED[1])]
+    whole = rows[(rows["policy"] == sweet_spot.UNMASKED[0])
+                 & (rows["count"] == sweet_spot.UNMASKED[1])]
     one_mask = pd.concat([masked.assign(count=counts[0], draw=masked["count"]), whole])
-    added = mean_under(one_mask, REPETITION, (BY_SCORE, counts[0]), UNMASKED)
+    added = sweet_spot.mean_under(one_mask, sweet_spot.REPETITION, (BY_SCORE, counts[0]),
+                                  sweet_spot.UNMASKED)
     return Effect.of(added, "share of spans", [swept.artifact.name], _clusters(rows))
 
 
@@ -295,8 +292,8 @@ def _by_copy() -> pd.DataFrame:
 
 def _lost(live: Sweep, scores: HeadScores, measure: str, *masks: tuple[str, int],
           artifact: str, words: dict[str, object]) -> Measured:
-    rows = live.answers[live.answers["task"].isin(SHARES[measure])]
-    found = mean_under(rows, "correct", *masks)
+    rows = live.answers[live.answers["task"].isin(sweet_spot.SHARES[measure])]
+    found = sweet_spot.mean_under(rows, "correct", *masks)
     clusters = len(rows[["task", "cluster"]].drop_duplicates())
     return Measured(scaled(found), [artifact], clusters, words=words)
 
@@ -307,7 +304,8 @@ def _lost(live: Sweep, scores: HeadScores, measure: str, *masks: tuple[str, int]
 def live_answers_lost(live: Sweep, scores: HeadScores, measure: str, artifact: str) -> Measured:
     """Right answers that a sweep loses when all heads that reach the model's τ are masked."""
     count = count_at(scores, tau_of(scores.model))
-    return _lost(live, scores, measure, UNMASKED, ("retrieval", count), artifact=artifact,
+    return _lost(live, scores, measure, sweet_spot.UNMASKED, ("retrieval", count),
+                 artifact=artifact,
                  words={"model": scores.model, "count": count, "measure": measure})
 
 
@@ -325,6 +323,6 @@ def live_needles_lost_beyond_others(live: Sweep, scores: HeadScores, artifact: s
     "Along its sweep, {model} is noticeably worse in {measure} from {value} heads on: {verdict}."))
 def noticeably_worse_from(model: str, measure: str, curve: pd.DataFrame, artifact: str) -> Measured:
     """Fewest highest heads from which on a measure is noticeably worse; undecided if at none."""
-    count = worse_from(curve, sign=1 if measure in ("repetition", "perplexity") else -1)
+    count = sweet_spot.worse_from(curve, sign=1 if measure in ("repetition", "perplexity") else -1)
     return Measured(Interval(math.nan if count is None else count, math.nan, math.nan), [artifact],
                     verdict=UNDECIDED if count is None else SHOWN)

@@ -7,14 +7,8 @@ from typing import Any
 
 import pandas as pd
 
-from rmutils.book.chapters.masking_sweep.experiment import (
-    CHAPTER,
-    Sweep,
-    SweepConfig,
-    count_at,
-    scored,
-    sweep,
-)
+from rmutils.book.chapters.masking_sweep import experiment
+from rmutils.book.chapters.masking_sweep.experiment import scored, sweep
 from rmutils.book.experiments.real_models import detection, real_models
 from rmutils.core.config import digest
 from rmutils.core.experiment import Experiment, Plan, Run
@@ -38,7 +32,7 @@ def detection_of(model: str, compute: Compute = "never") -> tuple[HeadScores, Ar
 def _planned(plan: Plan) -> Iterator[Run]:
     p = plan.content
     for model in p["models"]:
-        yield Run(model, SweepConfig(counts=tuple(p["counts"][model]), taus=(p["tau"],),
+        yield Run(model, experiment.SweepConfig(counts=tuple(p["counts"][model]), taus=(p["tau"],),
                                      policies=tuple(p["policies"]), **p["questions"]))
 
 
@@ -59,8 +53,9 @@ def _make(run: Run, folder: Path) -> dict[str, Any]:
 
 
 LARGER_SWEEPS = Experiment[Run, Artifact](
-    name="larger-sweep", config=SweepConfig, plan="larger_sweeps", planned=_planned,
-    keys=("model",), make=_make, inputs=_inputs, notebook=CHAPTER, parameter="compute_larger")
+    name="larger-sweep", config=experiment.SweepConfig, plan="larger_sweeps", planned=_planned,
+    keys=("model",), make=_make, inputs=_inputs, notebook=experiment.CHAPTER,
+    parameter="compute_larger")
 
 
 LLAMA_HEADS = 1024  # of which appendix B masks 30 to 50, and more than 60
@@ -70,7 +65,7 @@ LLAMA_HEADS = 1024  # of which appendix B masks 30 to 50, and more than 60
 class LargerSweep:
     """A stored sweep, and the scores by which heads were masked."""
 
-    sweep: Sweep
+    sweep: experiment.Sweep
     scores: HeadScores
     at_tau: int  # how many heads reach the threshold of the plan
     artifact: Artifact
@@ -91,5 +86,5 @@ def larger_sweep(model: str) -> LargerSweep:
     """Read the stored sweep of a model of the plan."""
     run = LARGER_SWEEPS.runs()[model,]
     artifact, scores = LARGER_SWEEPS.obtain(run, compute="never"), detection_of(model)[0]
-    return LargerSweep(Sweep(**read_tables(artifact.folder)), scores,
-                       count_at(scores, run.config.taus[0]), artifact)
+    return LargerSweep(experiment.Sweep(**read_tables(artifact.folder)), scores,
+                       experiment.count_at(scores, run.config.taus[0]), artifact)

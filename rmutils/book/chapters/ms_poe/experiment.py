@@ -13,13 +13,7 @@ from rmutils.attention.ms_poe import MsPoe
 from rmutils.attention.rope import inverse_frequencies, layers_of, turn, turned_states
 from rmutils.attention.variants import PLAIN, AttachedModel, AttentionVariant, Plain
 from rmutils.book.chapters.data_and_training.half_learned import snapshot_folder
-from rmutils.book.experiments.under_variants import (
-    Compared,
-    TextsConfig,
-    VariantConfig,
-    compare_stored,
-    measure,
-)
+from rmutils.book.experiments import under_variants
 from rmutils.book.experiments.variant_questions import DocumentsConfig
 from rmutils.core.config import Config
 from rmutils.core.experiment import Experiment, Plan, Runs
@@ -65,7 +59,7 @@ class PositionsConfig(Config):
     variants: tuple[str, ...]
     """Names, as in `variant`."""
     needles: DetectConfig
-    texts: TextsConfig = TextsConfig()
+    texts: under_variants.TextsConfig = under_variants.TextsConfig()
 
 
 def variant(name: str, lm: LanguageModel, trained: int, yarn: float) -> AttentionVariant:
@@ -106,7 +100,7 @@ def labels(plan: Plan) -> dict[str, str]:
 
 def previous_token_heads(lm: LanguageModel) -> list[Head]:
     """Heads whose mean attention to the token before, over plain texts, is `LOOKS_BACK` or more."""
-    texts, _ = passages(lm, TextsConfig().count, TextsConfig().tokens)
+    texts, _ = passages(lm, under_variants.TextsConfig().count, under_variants.TextsConfig().tokens)
     with using(lm.model, "eager"), torch.inference_mode():
         weights = lm.model(torch.tensor(texts, device=lm.model.device), output_attentions=True,
                            use_cache=False).attentions
@@ -120,7 +114,7 @@ def planned(plan: Plan) -> list[PositionsConfig]:
     grid = {"needles": p["needles"]["count"], "depths": tuple(p["needles"]["depths"]),
             "max_new_tokens": 24}
     strained, causes = p["strained"], p["causes"]
-    texts = TextsConfig(count=strained["texts"])
+    texts = under_variants.TextsConfig(count=strained["texts"])
     names = (PLAIN, *causes["variants"])
     return [PositionsConfig(
         model=model, variants=(PLAIN, *strained["variants"]), texts=texts,
@@ -143,7 +137,7 @@ def _make(config: PositionsConfig, folder: Path) -> dict[str, Any]:
         if name not in kept:
             how = variant(name, lm, config.trained, config.yarn)
             kept[name] = {table: rows.assign(variant=name).to_dict("records") for table, rows in
-                          measure(lm, VariantConfig(
+                          under_variants.measure(lm, under_variants.VariantConfig(
                               variant=how, needles=config.needles, documents=None,
                               texts=config.texts)).items()}
     write_tables({table: pd.concat([pd.DataFrame(kept[name][table]) for name in
@@ -179,7 +173,7 @@ def _trained(config: PositionsConfig) -> Path:
     return folder
 
 
-def within_length(model: str, *, compute: Compute = "never") -> Compared:
+def within_length(model: str, *, compute: Compute = "never") -> under_variants.Compared:
     """Look up, or measure, a model within its trained length: many ratios, and their mean."""
     variants: dict[str, AttentionVariant] = {PLAIN: Plain()}
     variants |= {f"1 to {most:g}": MsPoe(s_min=1, s_max=most, first_layer=0)
@@ -188,10 +182,10 @@ def within_length(model: str, *, compute: Compute = "never") -> Compared:
                  "1.2 to 1.8, as coded": MsPoe(order="reference"),
                  "all 1.5": MsPoe(s_min=1.5, s_max=1.5)}
     lengths, places = (512,), (0, 0.25, 0.5, 0.75, 1)
-    return compare_stored(model, variants, VariantConfig(
+    return under_variants.compare_stored(model, variants, under_variants.VariantConfig(
         needles=DetectConfig(lengths=lengths, depths=places, needles=6, max_new_tokens=24),
         documents=DocumentsConfig(lengths=lengths, places=places, questions=12, seed=42),
-        texts=TextsConfig(count=16)), compute=compute)
+        texts=under_variants.TextsConfig(count=16)), compute=compute)
 
 
 def positions(*, compute: Compute = "never") -> tuple[
@@ -268,7 +262,8 @@ def tested(needles: pd.DataFrame, plan: Plan) -> dict[str, Interval]:
 
 def distance_scores(lm: LanguageModel, distances: Sequence[int]) -> pd.DataFrame:
     """By how much distance alone changes the score of a key, before the softmax."""
-    ids = torch.tensor(passages(lm, TextsConfig().count, TextsConfig().tokens)[0],
+    ids = torch.tensor(passages(lm, under_variants.TextsConfig().count,
+                                under_variants.TextsConfig().tokens)[0],
                        device=lm.model.device)
     places = torch.arange(ids.shape[1], device=ids.device)
     parts = []

@@ -2,15 +2,7 @@
 
 from functools import cache
 
-from rmutils.book.chapters.ms_poe.experiment import (
-    MANY,
-    ONE,
-    POSITIONS,
-    gains,
-    positions,
-    tested,
-    within_length,
-)
+from rmutils.book.chapters.ms_poe import experiment
 from rmutils.book.experiments.under_variants import changes, perplexities
 from rmutils.book.findings import Measured, declare, scaled
 from rmutils.core.errors import require
@@ -27,8 +19,8 @@ CHANGE = ["change", "change_low", "change_high"]
 
 @cache
 def _stored() -> tuple[Tables, list[Artifact]]:
-    tables, runs = positions()
-    require([POSITIONS.command] if not tables or runs.missing else [])
+    tables, runs = experiment.positions()
+    require([experiment.POSITIONS.command] if not tables or runs.missing else [])
     return tables, runs.artifacts
 
 
@@ -36,7 +28,8 @@ def _middle(cause: str, length: int, model: str, variant: str, base: str = "plai
     tables, names = _stored()
     asked = tables["needles"].query(
         "cause == @cause and length == @length and variant in [@variant, @base]")
-    rows = gains(asked, base).query("model == @model and part == 'middle' and variant == @variant")
+    rows = experiment.gains(asked, base).query(
+        "model == @model and part == 'middle' and variant == @variant")
     return Measured.row(rows.iloc[0], names, 100, clusters=asked["question"].nunique(),
                         model=model, variant=variant, base=base)
 
@@ -48,7 +41,7 @@ def _length() -> int:
 @declare("middle-gain", unit="points", place=STRAINED, otherwise=(
     "Beyond its trained length, {model} finds {value} points {more|fewer} needles in the middle "
     "{ci} under {variant}: {verdict}."))
-def middle_gain(model: str, variant: str = MANY) -> Measured:
+def middle_gain(model: str, variant: str = experiment.MANY) -> Measured:
     """Needles found in the middle of 1,024 tokens under a variant, minus plain."""
     return _middle("", _length(), model, variant)
 
@@ -56,9 +49,9 @@ def middle_gain(model: str, variant: str = MANY) -> Measured:
 @declare("many-lead", unit="points", place=STRAINED, otherwise=(
     "Under ratios of {variant}, {model} finds {value} points {more|fewer} needles in the middle "
     "{ci} than under {base}: {verdict}."))
-def many_lead(model: str, base: str = ONE) -> Measured:
+def many_lead(model: str, base: str = experiment.ONE) -> Measured:
     """Needles found in the middle under many ratios, minus under one, or in the reversed order."""
-    return _middle("", _length(), model, MANY, base)
+    return _middle("", _length(), model, experiment.MANY, base)
 
 
 @declare("two-causes", unit="points", place=CAUSES, otherwise=(
@@ -66,7 +59,7 @@ def many_lead(model: str, base: str = ONE) -> Measured:
 def two_causes(what: str) -> Measured:
     """A quantity that the plan's rule asks for, by its name in `tested`."""
     tables, names = _stored()
-    return Measured(scaled(tested(tables["needles"], load_plan("ms_poe"))[what]), names,
+    return Measured(scaled(experiment.tested(tables["needles"], load_plan("ms_poe"))[what]), names,
                     tables["needles"]["question"].nunique())
 
 
@@ -77,13 +70,13 @@ def price_many_minus_one(model: str) -> Measured:
     """Perplexity of short texts under many ratios, above that under one of the same mean."""
     tables, names = _stored()
     texts = tables["texts"].query("cause == '' and model == @model")
-    row = perplexities(texts, ONE).set_index("variant").loc[MANY, CHANGE]
+    row = perplexities(texts, experiment.ONE).set_index("variant").loc[experiment.MANY, CHANGE]
     return Measured(scaled(row), names, texts["question"].nunique())
 
 
 @cache
 def _real() -> tuple[Tables, list[str]]:
-    real = within_length(LARGE)
+    real = experiment.within_length(LARGE)
     require(real.missing)
     return real.tables, [one.name for one in real.artifacts]
 

@@ -4,13 +4,7 @@ from functools import cache, partial
 
 import pandas as pd
 
-from rmutils.book.chapters.preliminaries.experiment import (
-    COLLAPSED,
-    OVERLAP,
-    RANDOM,
-    compare_depths,
-    planned_grid,
-)
+from rmutils.book.chapters.preliminaries import experiment
 from rmutils.book.experiments.real_models import detection, long_detection, real_models
 from rmutils.book.findings import SHOWN, Measured, declare, scaled
 from rmutils.core.experiment import load_plan
@@ -82,9 +76,10 @@ def leader_falls_with_length(scores: HeadScores, artifact: str) -> Measured:
 @cache
 def depths_compared(model: str) -> tuple[pd.DataFrame, Artifact]:
     """Compare real depths with those of the published runs, as the plan says."""
-    scores, artifact = detect_stored(model, planned_grid(load_plan("collapsed_depths"), model),
+    scores, artifact = detect_stored(model, experiment.planned_grid(load_plan("collapsed_depths"),
+                                                                    model),
                                      compute="never")
-    return compare_depths(scores, tau_of(model)).set_index("quantity"), artifact
+    return experiment.compare_depths(scores, tau_of(model)).set_index("quantity"), artifact
 
 
 @declare("heads-lost-at-ends", unit="points", place="preliminaries", otherwise=(
@@ -93,8 +88,9 @@ def depths_compared(model: str) -> tuple[pd.DataFrame, Artifact]:
 def heads_lost_at_ends(model: str) -> Measured:
     """Top heads found at random places, minus those found at start and end."""
     table, artifact = depths_compared(model)
-    row = table.loc[OVERLAP]
-    return Measured(scaled((row[RANDOM] - row[COLLAPSED], -row["high"], -row["low"])), [artifact])
+    row = table.loc[experiment.OVERLAP]
+    return Measured(scaled((row[experiment.RANDOM] - row[experiment.COLLAPSED], -row["high"],
+                            -row["low"])), [artifact])
 
 
 @declare("heads-that-copy", unit="percent", place=REAL, otherwise=(

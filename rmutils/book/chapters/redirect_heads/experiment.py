@@ -13,14 +13,7 @@ from transformers import DynamicCache
 
 from rmutils.attention.redirect import redirect_rows
 from rmutils.book.chapters.redirect_heads.texts import Prompt, Variant, contradictions, prompts
-from rmutils.book.experiments import real_models
-from rmutils.book.experiments.masked_needles import (
-    COPY,
-    count_at,
-    heads_in,
-    names_of,
-    spared_by_controls,
-)
+from rmutils.book.experiments import masked_needles, real_models
 from rmutils.core.config import Config, digest
 from rmutils.core.experiment import Experiment, Plan, Run, load_plan
 from rmutils.core.journal import Journal, progress_bar
@@ -91,29 +84,30 @@ class Redirected:
 
 def conditions_of(scores: Mapping[str, HeadScores], config: RedirectConfig) -> pd.DataFrame:
     """Return all conditions: the table `Redirected.conditions`, the plain model first."""
-    copy, main, seed = scores[COPY], config.strength, config.seed
+    copy, main, seed = scores[masked_needles.COPY], config.strength, config.seed
     total = copy.mean.size
     counts = {share: max(round(share * total), 1) for share in (*config.shares, config.share)}
     asked = counts[config.share]
     rows: list[tuple[str, str, int, float, int, int, list[Head], int]] = [
         ("", PLAIN, 0, 0.0, 0, ALL, [], 0)]
-    rows += [(COPY, TOP, count, strength, 0, ALL, copy.ranking()[:count], 0)
+    rows += [(masked_needles.COPY, TOP, count, strength, 0, ALL, copy.ranking()[:count], 0)
              for count in sorted({*counts.values()}) for strength in config.strengths]
     rows += [(name, TOP, asked, main, 0, ALL, scores[name].ranking()[:asked], 0)
              for name in config.scores]
     rows += [("", EVERY, total, main, 0, ALL, copy.heads, 0)] * config.all_heads
     top = copy.ranking()[:asked]
-    spared = spared_by_controls(top, copy.ranking()[: count_at(copy, config.tau)], total) or top
+    reaching = copy.ranking()[: masked_needles.count_at(copy, config.tau)]
+    spared = masked_needles.spared_by_controls(top, reaching, total) or top
     for pair in range(config.pairs):
         for draw in range(pair * config.same_layers, (pair + 1) * config.same_layers):
             heads = draw_layer_matched(copy.shape, top, exclude=spared, seed=seed + draw)
-            rows.append((COPY, MATCHED, asked, main, draw, pair, heads,
+            rows.append((masked_needles.COPY, MATCHED, asked, main, draw, pair, heads,
                          count_displaced(heads, top)))
         for draw in range(pair * config.anywhere, (pair + 1) * config.anywhere):
-            rows.append((COPY, ANYWHERE, asked, main, draw, pair, copy.select_random(
+            rows.append((masked_needles.COPY, ANYWHERE, asked, main, draw, pair, copy.select_random(
                 asked, exclude=spared, seed=seed + draw), 0))
     return pd.DataFrame(
-        [(*row[:6], names_of(row[6]), row[7]) for row in rows],
+        [(*row[:6], masked_needles.names_of(row[6]), row[7]) for row in rows],
         columns=[*KEY, "pair", "heads", "displaced"])
 
 
@@ -125,7 +119,7 @@ def asked_of(prompt: Prompt, conditions: pd.DataFrame, config: RedirectConfig) -
         return chosen[plain].assign(policy=MOVED, target=int(prompt.variant[-1]))
     if prompt.variant != "two":
         matched = chosen["policy"] == MATCHED
-        top = ((chosen["policy"] == TOP) & (chosen["score"] == COPY)
+        top = ((chosen["policy"] == TOP) & (chosen["score"] == masked_needles.COPY)
                & (chosen["strength"] == config.strength)
                & (chosen["count"] == chosen.loc[matched, "count"].iloc[0]))
         chosen = chosen[plain | top | matched & ~chosen["policy"].duplicated()]
@@ -138,7 +132,7 @@ def redirected_answers(lm: LanguageModel, config: RedirectConfig, *,
                        journal: Path | None = None) -> Redirected:
     """Ask all texts under all conditions; a stopped run goes on text by text."""
     scores = {name: detect_stored(lm, config.detect.changed({"score": name}))[0]
-              for name in {*config.scores, COPY}}
+              for name in {*config.scores, masked_needles.COPY}}
     conditions = conditions_of(scores, config)
     texts = prompts(lm, contradictions(config.pairs, config.seed), config.length, config.variants)
     kept = Journal(journal, [lm.state, config.identity()])  # a text's key has what is asked of it
@@ -167,7 +161,7 @@ def _answers(lm: LanguageModel, text: Prompt, trunk: Trunk, asked: pd.DataFrame,
     spans = [text.spans[max(target, 0)] for target in asked["target"]]
     biases = torch.zeros(len(asked), *lm.shape)
     for bias, row in zip(biases, asked.itertuples(), strict=True):
-        for head in heads_in(row.heads):
+        for head in masked_needles.heads_in(row.heads):
             bias[head] = row.strength
 
     def write(rows: Sequence[int]) -> list[list[int]]:

@@ -8,19 +8,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from rmutils.book.chapters.redirect_heads.experiment import (
-    CONDITIONS,
-    CONTRADICTIONS,
-    FEW,
-    KEY,
-    MATCHED,
-    MOVED,
-    PLAIN,
-    REDIRECT,
-    TOP,
-    VARIANTS,
-    part_of,
-)
+from rmutils.book.chapters.redirect_heads import experiment
+from rmutils.book.chapters.redirect_heads.experiment import CONDITIONS, CONTRADICTIONS, VARIANTS
 from rmutils.book.figures.report import number, spell
 from rmutils.book.findings import Measured, declare, scaled
 from rmutils.core.errors import NotStored, require
@@ -46,12 +35,13 @@ class Stored:
 @cache
 def stored(part: str = CONTRADICTIONS) -> Stored:
     """Look a part up for all models: one of the plan, or `FEW_HEADS`."""
-    runs = FEW.runs() if part == FEW_HEADS else {
-        key: run for key, run in REDIRECT.runs().items() if part_of(run) == part}
+    runs = experiment.FEW.runs() if part == FEW_HEADS else {
+        key: run for key, run in experiment.REDIRECT.runs().items() if experiment.part_of(run)
+        == part}
     found: dict[str, Artifact] = {}
     for run in runs.values():
         try:
-            found[run.model] = REDIRECT.obtain(run, compute="never")
+            found[run.model] = experiment.REDIRECT.obtain(run, compute="never")
         except NotStored:
             continue
     return Stored({model: judged(pd.read_parquet(artifact.path("answers.parquet")))
@@ -60,8 +50,9 @@ def stored(part: str = CONTRADICTIONS) -> Stored:
 
 def missing() -> list[str]:
     """Name the parts of the plan that are not stored, as `variants of a-model`."""
-    return [f"{part_of(run)} of {run.model}" for run in REDIRECT.runs().values()
-            if run.model not in stored(part_of(run)).answers]
+    return [f"{experiment.part_of(run)} of {run.model}" for run
+            in experiment.REDIRECT.runs().values()
+            if run.model not in stored(experiment.part_of(run)).answers]
 
 
 def judged(answers: pd.DataFrame) -> pd.DataFrame:
@@ -78,7 +69,7 @@ def judged(answers: pd.DataFrame) -> pd.DataFrame:
 def rates(answers: pd.DataFrame) -> pd.DataFrame:
     """Return how many answers hold what, under each condition."""
     rows = []
-    names = ["variant", *KEY[:-1]]
+    names = ["variant", *experiment.KEY[:-1]]
     table = answers.assign(variant=answers["variant"].str.replace(r" \d$", "", regex=True))
     for key, part in table.groupby(names, sort=False):
         hits = by_pair(part)
@@ -118,7 +109,8 @@ def primary(answers: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     """Apply the plan's rule: main heads minus others of the same layers, Holm over the models."""
     rows = []
     for model, table in answers.items():
-        parts = [condition(table, policy) for policy in (TOP, MATCHED, PLAIN)]
+        parts = [condition(table, policy) for policy in (experiment.TOP, experiment.MATCHED,
+                                                         experiment.PLAIN)]
         found = more(parts[0], parts[1])
         rows.append({"model": model, **dict(zip(
             ("top", "control", "plain"), (by_pair(part).mean() for part in parts), strict=True)),
@@ -133,20 +125,20 @@ def failed(model: str) -> pd.DataFrame:
              if (answers := stored(part).answers.get(model)) is not None]
     table = pd.concat(parts).assign(text=lambda t: t["pair"].astype(str) + " " + t["variant"])
     table = table[table["variant"].isin(["two", "alone"])]
-    lost = (table["policy"] == PLAIN) & (table["held"] == NEITHER)
+    lost = (table["policy"] == experiment.PLAIN) & (table["held"] == NEITHER)
     return table[table["text"].isin(table.loc[lost, "text"])]
 
 
 def moved_minus_pointed(model: str) -> Contrast:
     """Compare moving a sentence to the end with pointing at it, on the same pairs."""
     variants, answers = stored(VARIANTS).answers[model], stored().answers[model]
-    return more(condition(variants, MOVED), condition(answers, TOP))
+    return more(condition(variants, experiment.MOVED), condition(answers, experiment.TOP))
 
 
 def fewest() -> dict[str, pd.DataFrame]:
     """Return the answers of each model with the fewest heads that have a control of their own."""
-    found = {model: answers[answers["policy"].isin([PLAIN, MATCHED]) | (
-        answers["count"] == condition(answers, MATCHED)["count"].iloc[0])]
+    found = {model: answers[answers["policy"].isin([experiment.PLAIN, experiment.MATCHED]) | (
+        answers["count"] == condition(answers, experiment.MATCHED)["count"].iloc[0])]
         for model, answers in stored().answers.items()}
     return found | stored(FEW_HEADS).answers
 
@@ -161,7 +153,7 @@ def primary_table() -> pd.DataFrame:
     """Return `primary` of both plans as readers see it."""
     return pd.DataFrame([{
         "model": row.model,
-        "heads": condition(stored(part).answers[row.model], TOP)["count"].iloc[0],
+        "heads": condition(stored(part).answers[row.model], experiment.TOP)["count"].iloc[0],
         "none pointed": round(100 * row.plain),
         "same layers": round(100 * row.control), "heads that copy": round(100 * row.top),
         "difference": number(*(100 * end for end in (row.value, row.low, row.high))),
@@ -175,7 +167,7 @@ def recovered_table() -> pd.DataFrame:
     rows = []
     for model in stored().answers:
         table = failed(model)
-        top, control = condition(table, TOP), condition(table, MATCHED)
+        top, control = condition(table, experiment.TOP), condition(table, experiment.MATCHED)
         if len(table):
             found = more(top, control) if table["pair"].nunique() >= LEAST_PAIRS else None
             rows.append({"model": model, "texts": table["text"].nunique(),
@@ -216,7 +208,7 @@ def few(model: str) -> Measured:
 def moved(model: str) -> Measured:
     """Answers that follow a passage moved to the end, minus those that follow one pointed at."""
     variants = stored(VARIANTS)
-    require([] if model in variants.answers else [REDIRECT.command])
+    require([] if model in variants.answers else [experiment.REDIRECT.command])
     return Measured.contrast(moved_minus_pointed(model), [variants.artifacts[model]])
 
 
@@ -238,21 +230,21 @@ def by_attention(model: str) -> Measured:
 
 def _less(model: str, part: str, base: str, **of: Any) -> Measured:
     parts = stored(part), stored(base)
-    require([] if all(model in one.answers for one in parts) else [REDIRECT.command])
-    first = condition(parts[0].answers[model], TOP, **of)
+    require([] if all(model in one.answers for one in parts) else [experiment.REDIRECT.command])
+    first = condition(parts[0].answers[model], experiment.TOP, **of)
     if first.empty:
         raise NotStored(f"{model} was not asked with these heads pointed: the plan has no such "
                         "condition.")
-    found = more(first, condition(parts[1].answers[model], TOP))
+    found = more(first, condition(parts[1].answers[model], experiment.TOP))
     return Measured.contrast(found, [one.artifacts[model] for one in parts], p=found.p)
 
 
 def _follows(model: str, part: str) -> Measured:
     answers = stored(part).answers
-    require([] if model in answers else [REDIRECT.command])
-    top = condition(answers[model], TOP)
+    require([] if model in answers else [experiment.REDIRECT.command])
+    top = condition(answers[model], experiment.TOP)
     p = primary(answers).set_index("model").loc[model, "p_holm"]
-    return Measured.contrast(more(top, condition(answers[model], MATCHED)),
+    return Measured.contrast(more(top, condition(answers[model], experiment.MATCHED)),
                              [stored(part).artifacts[model]], p=p, heads=HEADS[model],
                              count=int(top["count"].iloc[0]))
 
@@ -260,4 +252,5 @@ def _follows(model: str, part: str) -> Measured:
 def few_heads(model: str, part: str = FEW_HEADS) -> str:
     """Return the number of heads in the runs with very few, or in another part, in a word."""
     answers = stored(part).answers.get(model)
-    return "few" if answers is None else spell(int(condition(answers, TOP)["count"].iloc[0]))
+    return "few" if answers is None else spell(int(condition(answers,
+                                                             experiment.TOP)["count"].iloc[0]))

@@ -20,14 +20,7 @@ from rmutils.core.config import Config, command_line, digest
 from rmutils.core.errors import UserError
 from rmutils.core.journal import Journal, one_thread, progress_bar
 from rmutils.core.results import Artifact, Compute, Stage, Tables, read_tables, stored
-from rmutils.heads.detection import (
-    DetectConfig,
-    depends_on,
-    even_depths,
-    inputs_of,
-    label_of,
-    run_cases,
-)
+from rmutils.heads import detection
 from rmutils.heads.masking import mask_heads
 from rmutils.heads.scores import DECIMALS, Head, HeadScores
 from rmutils.models import LanguageModel, load_model
@@ -105,7 +98,9 @@ class HeadsConfig(Config):
 
     variants: Annotated[dict[str, Variant], Field(min_length=1)] = {"plain": Plain()}
     """By name."""
-    needles: DetectConfig = DetectConfig(lengths=(256,), depths=even_depths(3), max_new_tokens=24)
+    needles: detection.DetectConfig = detection.DetectConfig(lengths=(256,),
+                                                             depths=detection.even_depths(3),
+                                                             max_new_tokens=24)
     """Cases in which heads are scored, and needles counted."""
     tau: float | None = None
     """Lowest score of a retrieval head, by the detection that the book's sweep of masks goes by;
@@ -122,7 +117,7 @@ def heads(lm: LanguageModel, scores: HeadScores, config: HeadsConfig, *,
           journal: Path | None = None, load: Callable[[str], LanguageModel] = load_model) -> Tables:
     """Score the heads and count the needles under each variant."""
     scores.select(tau=config.tau)  # says so if there is none
-    of = [*depends_on(lm, config, config.needles), scores.mean.tolist()]
+    of = [*detection.depends_on(lm, config, config.needles), scores.mean.tolist()]
     kept, asked = Journal(journal, of), needle_questions(lm, config.needles)
     _, retrieval, *others = masking_plan(scores, (), taus=(config.tau,), draws=config.draws,
                                          seed=config.seed)
@@ -142,7 +137,8 @@ def heads(lm: LanguageModel, scores: HeadScores, config: HeadsConfig, *,
         for i, (name, variant) in enumerate(config.variants.items()):
             own = journal.with_name(f"{journal.name}.{i}") if journal else None
             with variant.attached(lm) as model:
-                runs, cases = run_cases(lm, config.needles, journal=own, of=variant.identity(),
+                runs, cases = detection.run_cases(lm, config.needles, journal=own,
+                                                  of=variant.identity(),
                                         watch=None if model.batched else model.watch)
                 for masked in (retrieval, *others):
                     with mask_heads(lm, masked.heads):
@@ -184,11 +180,12 @@ def heads_stored(model: str, config: HeadsConfig = HeadsConfig(), *,
         retrain_missing(model, config.trainings)
         return heads(ref.load(), scores, config, journal=journal)
 
-    inputs = inputs_of(ref.identity, config.needles, ref.corpus) | {
+    inputs = detection.inputs_of(ref.identity, config.needles, ref.corpus) | {
         "scores": digest(scores.mean.round(DECIMALS).tolist())}
     return HEADS.obtain(config, inputs, make, compute=compute, command=heads_command(model, config),
                         model=model, label="-".join([
-                            f"{len(config.variants)}-variants", label_of(config.needles)]))
+                            f"{len(config.variants)}-variants",
+                            detection.label_of(config.needles)]))
 
 
 def heads_command(model: str, config: HeadsConfig) -> str:

@@ -6,14 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
+from rmutils import stats
 from rmutils.attention.variants import PLAIN
-from rmutils.book.chapters.retrieval_heads_under_change.experiment import (
-    DISTANCE,
-    KEYS_TRAIT,
-    TRAINED,
-    WHOLE,
-    set_apart,
-)
+from rmutils.book.chapters.retrieval_heads_under_change import experiment
 from rmutils.book.findings import AGAINST, NONE, SHOWN, UNDECIDED, Measured, Verdict, declare
 from rmutils.core.results import Artifact, Tables
 from rmutils.heads.head_change import (
@@ -24,19 +19,6 @@ from rmutils.heads.head_change import (
 )
 from rmutils.heads.scores import DECIMALS, Head, HeadScores
 from rmutils.heads.sparsity import rank_correlations
-from rmutils.stats import (
-    ANY,
-    DIFFERENCE,
-    LEVEL,
-    RESAMPLES,
-    SHARE,
-    Interval,
-    holm,
-    interval,
-    interval_of,
-    smallest_effect,
-    spread,
-)
 
 COLUMNS = ["variant", "quantity", "value", "low", "high"]
 NO_ENDS = (np.nan, np.nan)
@@ -49,9 +31,9 @@ def retrieval_of(tables: Tables) -> list[Head]:
 
 def traits_set_apart(tables: Mapping[str, Tables]) -> pd.DataFrame:
     """Return what `set_apart` says of each `model`, with `p_holm` over all of it."""
-    found = pd.concat([set_apart(one["traits"], retrieval_of(one)).assign(model=model)
+    found = pd.concat([experiment.set_apart(one["traits"], retrieval_of(one)).assign(model=model)
                        for model, one in tables.items()], ignore_index=True)
-    return found.assign(p_holm=holm(found["p"]))
+    return found.assign(p_holm=stats.holm(found["p"]))
 
 
 def scores_under(tables: Tables, variant: str) -> HeadScores:
@@ -78,7 +60,8 @@ def pairs_of(tables: Tables) -> dict[str, PairedDetection]:
     return found
 
 
-def agreement(pair: PairedDetection, *, resamples: int = RESAMPLES, seed: int = 0) -> pd.DataFrame:
+def agreement(pair: PairedDetection, *, resamples: int = stats.RESAMPLES,
+              seed: int = 0) -> pd.DataFrame:
     """How far two rankings of heads agree, on the cases that were successful both times."""
     sums, count = pair.sums("both"), len(pair.retrieval)
     weights = needle_weights(sums.shape[1], resamples, seed)
@@ -91,9 +74,10 @@ def agreement(pair: PairedDetection, *, resamples: int = RESAMPLES, seed: int = 
     values[1, known] = [len(np.intersect1d(*two)) / count for two in zip(*tops, strict=True)]
     return pd.DataFrame(
         [(name, drawn[0],
-          *(interval_of(spread(drawn, sums.shape[1]), bounds=bounds, centred=True)[1:]
+          *(stats.interval_of(stats.spread(drawn, sums.shape[1]), bounds=bounds, centred=True)[1:]
             if _several(sums) else NO_ENDS)) for name, drawn, bounds in
-         zip(("rank correlation", "overlap"), values, (DIFFERENCE, SHARE), strict=True)],
+         zip(("rank correlation", "overlap"), values, (stats.DIFFERENCE, stats.SHARE),
+             strict=True)],
         columns=COLUMNS[1:])
 
 
@@ -129,8 +113,10 @@ KEYS = ["length", "question", "place"]
 def masking(needles: pd.DataFrame, base: str = PLAIN) -> pd.DataFrame:
     """Needles that masking loses, as shares of all cases."""
     cases = {name: _cases(part) for name, part in needles.groupby("variant", sort=False)}
-    lost = {name: {"found": own[WHOLE], "retrieval masked": own[WHOLE] - own[MASKED],
-                   "others masked": own[WHOLE] - own[OTHERS], "excess": own[OTHERS] - own[MASKED]}
+    lost = {name: {"found": own[experiment.WHOLE], "retrieval masked": own[experiment.WHOLE]
+                   - own[MASKED],
+                   "others masked": own[experiment.WHOLE] - own[OTHERS],
+                   "excess": own[OTHERS] - own[MASKED]}
             for name, own in cases.items()}
     for quantities in lost.values():
         quantities["excess, change"] = quantities["excess"] - lost[base]["excess"]
@@ -140,8 +126,9 @@ def masking(needles: pd.DataFrame, base: str = PLAIN) -> pd.DataFrame:
 def training(needles: pd.DataFrame, base: str = PLAIN) -> pd.DataFrame:
     """Needles that trained models find; no rows where none were asked."""
     cases = {name: _cases(part) for name, part in needles.groupby("variant", sort=False)}
-    gained = {name: {"trained": own[TRAINED], "gain": own[TRAINED] - own[WHOLE]}
-              for name, own in cases.items() if TRAINED in own}
+    gained = {name: {"trained": own[experiment.TRAINED],
+                     "gain": own[experiment.TRAINED] - own[experiment.WHOLE]}
+              for name, own in cases.items() if experiment.TRAINED in own}
     for quantities in gained.values():
         quantities["gain, change"] = quantities["gain"] - gained[base]["gain"]
     return _summary(gained, _clusters(needles))
@@ -161,17 +148,18 @@ def _summary(found: dict[str, dict[str, np.ndarray]], clusters: np.ndarray) -> p
     rows = []
     for variant, quantities in found.items():
         for name, values in quantities.items():
-            bounds = (SHARE if name in ("found", "trained") else
-                      ANY if name.endswith(", change") else DIFFERENCE)
-            rows.append((variant, name, *interval(values, clusters, seeds=True, bounds=bounds)))
+            bounds = (stats.SHARE if name in ("found", "trained") else
+                      stats.ANY if name.endswith(", change") else stats.DIFFERENCE)
+            rows.append((variant, name, *stats.interval(values, clusters, seeds=True,
+                                                        bounds=bounds)))
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
 HALF = 0.5  # share of the retrieval heads, of the needles, and of pairs of heads
 ALPHA = 0.05
 DRAWS = 3  # random choices of other heads, at least
-MEANING = {KEYS_TRAIT: ("position-aware", "not position-aware"),
-           DISTANCE: ("unlike other heads", "redundant")}
+MEANING = {experiment.KEYS_TRAIT: ("position-aware", "not position-aware"),
+           experiment.DISTANCE: ("unlike other heads", "redundant")}
 """Words for retrieval heads with more of a trait, or less."""
 RANKING, MASKING, TRAINING = "ranking is kept", "masking hurts", "RetMask gains"
 """Questions to each model under each variant."""
@@ -194,11 +182,12 @@ def verdicts(tables: Mapping[str, Tables]) -> pd.DataFrame:
                   draws[row["variant"]] >= DRAWS)
                  for _, row in lost[lost["quantity"] == "excess"].iterrows()]
         rows += [(TRAINING, model, row["variant"], row, row["low"] < row["high"]
-                  and 1 - found[row["variant"]] >= smallest_effect(row["low"], row["high"]), True)
+                  and 1 - found[row["variant"]] >= stats.smallest_effect(row["low"], row["high"]),
+                  True)
                  for _, row in gains[gains["quantity"] == "gain"].iterrows()]
     return pd.DataFrame([{
         "question": question, "model": model, "variant": variant, **row[COLUMNS[2:]],
-        "smallest": smallest_effect(row["low"], row["high"]),
+        "smallest": stats.smallest_effect(row["low"], row["high"]),
         "verdict": _verdict(row, HALF if question == RANKING else 0, room) if enough else OPEN}
         for question, model, variant, row, room, enough in rows])
 
@@ -249,7 +238,7 @@ def rank_overlap(found: Found, variant: str) -> Measured:
 def score_fall(found: Found, variant: str) -> Measured:
     """Fall of the retrieval heads' mean score, on needles found both times."""
     one = _measured(found, moves(found[0]), "retrieval heads", variant)
-    return replace(one, found=Interval(-one.found.value, -one.found.high, -one.found.low))
+    return replace(one, found=stats.Interval(-one.found.value, -one.found.high, -one.found.low))
 
 
 @declare("found-under", unit="percent", place=MATRIX, otherwise=(
@@ -281,8 +270,8 @@ def retmask_gain_under(found: Found, variant: str) -> Measured:
 def keys_order(every: Mapping[str, Found], model: str) -> Measured:
     """How often a retrieval head picks out more keys than another; shown: Ms-PoE spares it."""
     table = traits_set_apart({name: one for name, (one, _) in every.items()})
-    row = table[(table["trait"] == KEYS_TRAIT) & (table["model"] == model)].iloc[0]
-    clear = row["p_holm"] < 1 - LEVEL
+    row = table[(table["trait"] == experiment.KEYS_TRAIT) & (table["model"] == model)].iloc[0]
+    clear = row["p_holm"] < 1 - stats.LEVEL
     verdict = (SHOWN if clear and row["low"] > HALF else
                AGAINST if clear and row["high"] < HALF else UNDECIDED)
     tables, artifact = every[model]

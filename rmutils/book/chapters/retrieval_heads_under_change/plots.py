@@ -7,20 +7,15 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from rmutils.book.chapters.retrieval_heads_under_change.findings import (
-    MASKING,
-    NO,
-    NO_ROOM,
-    OPEN,
-    RANKING,
-    YES,
-)
+from rmutils.book.chapters.retrieval_heads_under_change import findings
 from rmutils.book.figures.style import BLUE, GREY, INK, RED, new_axes
 
-SIGNS = {YES: ("✓", BLUE), NO: ("\N{MINUS SIGN}", RED), OPEN: ("?", GREY), NO_ROOM: ("", GREY)}
+SIGNS = {findings.YES: ("✓", BLUE), findings.NO: ("\N{MINUS SIGN}", RED),
+         findings.OPEN: ("?", GREY), findings.NO_ROOM: ("", GREY)}
 """Sign and colour of a verdict."""
-HEADINGS = {RANKING: "Do the top heads stay on top? Percent that stay",
-            MASKING: "Does masking still hurt? More needles lost than with random heads (points)"}
+HEADINGS = {findings.RANKING: "Do the top heads stay on top? Percent that stay",
+            findings.MASKING: "Does masking still hurt? More needles lost than with random heads "
+                              "(points)"}
 ENDS = ["value", "low", "high"]
 
 
@@ -51,11 +46,12 @@ def matrix(table: pd.DataFrame, variants: Sequence[str]) -> Figure:
 def _cell(axes: Axes, x: int, y: int, row: pd.Series) -> None:
     sign, colour = SIGNS[row["verdict"]]
     axes.add_patch(Rectangle((x - 0.48, y - 0.46), 0.96, 0.92, facecolor=colour,
-                             alpha=0.08 if row["verdict"] == NO_ROOM else 0.25, edgecolor="none"))
+                             alpha=0.08 if row["verdict"] == findings.NO_ROOM else 0.25,
+                             edgecolor="none"))
     value, low, high, smallest = (100 * row[name] for name in (*ENDS, "smallest"))
-    first, second = (("too few", "needles") if row["verdict"] == NO_ROOM else
+    first, second = (("too few", "needles") if row["verdict"] == findings.NO_ROOM else
                      (f"{sign}  {value:z.0f}",
-                      f"seen from {smallest:.0f}" if row["verdict"] == OPEN
-                      and row["question"] != RANKING else f"{low:z.0f} to {high:z.0f}"))
+                      f"seen from {smallest:.0f}" if row["verdict"] == findings.OPEN
+                      and row["question"] != findings.RANKING else f"{low:z.0f} to {high:z.0f}"))
     axes.text(x, y - 0.19, first, ha="center", va="center", fontsize=9, color=INK)
     axes.text(x, y + 0.21, second, ha="center", va="center", fontsize=9, color=INK)

@@ -7,6 +7,7 @@ from functools import cache, partial
 import numpy as np
 import pandas as pd
 
+from rmutils import stats
 from rmutils.book.chapters.main_tables.task_effects import gain
 from rmutils.book.chapters.masking_sweep.experiment import scored
 from rmutils.book.chapters.masking_sweep.findings import answers_lost_at_tau, detection_of
@@ -27,14 +28,6 @@ from rmutils.heads.scores import HeadScores
 from rmutils.heads.sparsity import gini, recall_of_detections, share_above
 from rmutils.paper import audit, load_published_summary, tables
 from rmutils.paper.head_checks import HeadNumbers
-from rmutils.stats import (
-    Heterogeneity,
-    Interval,
-    correlation,
-    heterogeneity,
-    pearson,
-    standard_error,
-)
 
 NEEDLES = 3  # as many as the detection script that section 4.1 adopts has
 TENTH = 0.1
@@ -125,7 +118,7 @@ def gain_over_designed_sparsity(statistic: str) -> Effect:
     found = {name: design_stored(config, compute="never") for name, config in designs().items()}
     table = points(found, statistic)
     return _correlation(table["sparsity"].to_numpy(), table["gain"].to_numpy(),
-                        standard_error(table["gain_low"], table["gain_high"]),
+                        stats.standard_error(table["gain_low"], table["gain_high"]),
                         [design.artifact.name for design in found.values()])
 
 
@@ -159,7 +152,7 @@ def _over_sparsity(models: Sequence[str], measure: Callable[[str], Effect]) -> E
     effects = [measure(model) for model in models]
     return _correlation(np.array([gini(scores.mean) for scores, _ in detections]),
                         np.array([effect.value for effect in effects]),
-                        [standard_error(effect.low, effect.high) for effect in effects],
+                        [stats.standard_error(effect.low, effect.high) for effect in effects],
                         [*(name for effect in effects for name in effect.artifacts),
                          *(artifact.name for _, artifact in detections)])
 
@@ -170,10 +163,10 @@ CORRELATION = "correlation"
 def _correlation(sparsity: np.ndarray, values: np.ndarray, errors: Sequence[float],
                  names: Sequence[str]) -> Effect:
     """Blind where the values themselves do not differ more than chance explains."""
-    q, freedom, p = heterogeneity(values, errors)
+    q, freedom, p = stats.heterogeneity(values, errors)
     alike = (f"the {len(values)} models do not differ more than chance explains (Q = {q:.1f} with "
              f"{freedom} degrees of freedom)" if p > ALPHA else "")
-    return Effect.of(correlation(sparsity, values, errors), CORRELATION, names, len(values),
+    return Effect.of(stats.correlation(sparsity, values, errors), CORRELATION, names, len(values),
                      f"{len(values)} models", alike)
 
 
@@ -241,7 +234,8 @@ def _designed() -> pd.DataFrame:
 def heads_and_designed_sparsity() -> Measured:
     """Correlation of the Gini coefficient with the number of heads."""
     table = _designed()
-    return Measured(Interval(*pearson(table["heads"], table["sparsity"])[:3]), (), len(table))
+    return Measured(stats.Interval(*stats.pearson(table["heads"], table["sparsity"])[:3]), (),
+                    len(table))
 
 
 @declare("gain-over-equal-sparsity", unit="r", place=EQUAL, otherwise=(
@@ -251,8 +245,8 @@ def equal_correlation() -> Measured:
     return Measured.of(gain_over_sparsity_at_equal_size(equal_designs.PRIMARY), 1)
 
 
-def _spread(found: Heterogeneity) -> Measured:
-    return Measured(Interval(found.q, math.nan, math.nan), (), found.freedom + 1, found.p,
+def _spread(found: stats.Heterogeneity) -> Measured:
+    return Measured(stats.Interval(found.q, math.nan, math.nan), (), found.freedom + 1, found.p,
                     verdict=SHOWN if found.p < ALPHA else UNDECIDED)
 
 
@@ -262,8 +256,8 @@ def _spread(found: Heterogeneity) -> Measured:
 def designed_gains_differ() -> Measured:
     """Cochran's Q of the gains of the designed models."""
     table = _designed()
-    return _spread(heterogeneity(table["gain"],
-                                 standard_error(table["gain_low"], table["gain_high"])))
+    return _spread(stats.heterogeneity(table["gain"],
+                                 stats.standard_error(table["gain_low"], table["gain_high"])))
 
 
 @declare("equal-gains-differ", unit="Q", place=EQUAL, otherwise=(

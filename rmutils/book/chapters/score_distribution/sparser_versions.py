@@ -10,14 +10,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from rmutils.book.experiments.planned_runs import (
-    BEFORE,
-    RETMASK,
-    NoSnapshot,
-    label_of_arm,
-    other_weights,
-    train_on_pairs,
-)
+from rmutils import stats
+from rmutils.book.experiments import planned_runs
 from rmutils.core.config import Config
 from rmutils.core.experiment import Experiment, Plan
 from rmutils.core.paths import cache_dir
@@ -29,17 +23,6 @@ from rmutils.heads.masking import scaled_outputs
 from rmutils.heads.scores import Head
 from rmutils.models import identify, load_model
 from rmutils.pipeline.retmask import RetMaskConfig
-from rmutils.stats import (
-    LEVEL,
-    POWER,
-    SHARE,
-    Heterogeneity,
-    Interval,
-    correlation,
-    half_width,
-    heterogeneity,
-    tau_squared,
-)
 
 CASE = ["needle", "length", "depth", "success"]
 
@@ -102,7 +85,7 @@ def planned(plan: Plan) -> list[SparsityConfig]:
         drawn = np.random.default_rng(count).choice(len(heads), count, replace=False)
         design = SparsityConfig(
             base=designs["model"], retrieval=heads, kept=tuple(heads[i] for i in sorted(drawn)),
-            arm=BEFORE, retmask=method, factors=tuple(designs["factors"]),
+            arm=planned_runs.BEFORE, retmask=method, factors=tuple(designs["factors"]),
             found=tuple(designs["found"]))
         if arm == p["arms"][0]:
             runs.append(design)
@@ -113,16 +96,18 @@ def planned(plan: Plan) -> list[SparsityConfig]:
 
 def _make(config: SparsityConfig, folder: Path) -> dict[str, Any]:
     """Write a design's detection, or the table `cases` after a training."""
-    if config.arm != BEFORE:
-        before = config.changed({"arm": BEFORE, "retmask.seed": 0, "retmask.strategy": RETMASK})
+    if config.arm != planned_runs.BEFORE:
+        before = config.changed({"arm": planned_runs.BEFORE, "retmask.seed": 0,
+                                 "retmask.strategy": planned_runs.RETMASK})
         facts = SPARSITY_AND_GAIN.obtain(before).manifest["facts"]
         where, _ = make_design(before)
-        cases = find_needles(train_on_pairs(where, config.retmask), config.retmask.detect)
+        cases = find_needles(planned_runs.train_on_pairs(where, config.retmask),
+                             config.retmask.detect)
         write_tables({"cases": cases[CASE]}, folder)
         return facts | {"weights": identify(str(where))}
     try:
         where, factor = make_design(config)
-    except NoSnapshot as error:
+    except planned_runs.NoSnapshot as error:
         write_tables({"cases": pd.DataFrame(columns=CASE)}, folder)
         return {"left_out": str(error)}
     lm = load_model(str(where))
@@ -137,7 +122,7 @@ def _make(config: SparsityConfig, folder: Path) -> dict[str, Any]:
 
 SPARSITY_AND_GAIN = Experiment[SparsityConfig, Artifact](
     name="sparsity-and-gain", config=SparsityConfig, plan="sparsity_and_gain", planned=planned,
-    keys=("model", "arm", "retmask.seed"), make=_make, label=label_of_arm,
+    keys=("model", "arm", "retmask.seed"), make=_make, label=planned_runs.label_of_arm,
     inputs=lambda run: {"model": identify(run.base)},
     notebook="05_score_distribution", parameter="compute_sparsity")
 
@@ -163,15 +148,16 @@ def make_design(config: SparsityConfig) -> tuple[Path, float]:
             if factor == 1:
                 todo = (sorted((f for f in config.factors if f < 1), reverse=True)
                         if share > high else sorted(f for f in config.factors if f > 1))
-    raise NoSnapshot(f"The design with {config.model} never found {low:.0%} to {high:.0%} of the "
-                     f"needles: it is left out.")
+    raise planned_runs.NoSnapshot(f"The design with {config.model} never found {low:.0%} to "
+                                  f"{high:.0%} of the needles: it is left out.")
 
 
 def sparsity_and_gain(*, compute: Compute = "never") -> SparsityAndGain | None:
     """Collect the stored runs, and make the missing ones unless `compute="never"`."""
     runs = SPARSITY_AND_GAIN.collect(compute=compute)
-    before = {model: one for (model, arm, _), one in runs.stored.items() if arm == BEFORE}
-    done = Counter(arm for _, arm, _ in runs.stored if arm != BEFORE)
+    before = {model: one for (model, arm, _), one in runs.stored.items() if arm
+              == planned_runs.BEFORE}
+    done = Counter(arm for _, arm, _ in runs.stored if arm != planned_runs.BEFORE)
     if not done:
         return None
     facts = {model: artifact.manifest["facts"] for model, artifact in before.items()}
@@ -181,33 +167,36 @@ def sparsity_and_gain(*, compute: Compute = "never") -> SparsityAndGain | None:
             {"model": model, "factor": one["factor"], "retrieval_heads": len(one["heads"])}
             for model, one in facts.items()]), runs.artifacts,
         Counter(arm for model, arm, _ in runs.planned
-                if arm != BEFORE and model not in runs.left_out), done,
-        [*runs.deviations, *other_weights(runs)])
+                if arm != planned_runs.BEFORE and model not in runs.left_out), done,
+        [*runs.deviations, *planned_runs.other_weights(runs)])
 
 
 PRIMARY = "hoyer"
 ASSUMED_ERROR = 2.0  # standard error of a gain, in points, that the plan reckoned with
 
 
-def points(result: SparsityAndGain, base: str = BEFORE, statistic: str = PRIMARY) -> pd.DataFrame:
+def points(result: SparsityAndGain, base: str = planned_runs.BEFORE,
+           statistic: str = PRIMARY) -> pd.DataFrame:
     """Sparsity before RetMask and the gain by it, design by design."""
     rows, between = [], []
     for model, part in result.cases.groupby("model", sort=False):
         found = {arm: of_arm.pivot_table(index="needle", columns="seed", values="success",
                                          aggfunc="mean") for arm, of_arm in part.groupby("arm")}
-        if BEFORE not in found or RETMASK not in found or base not in found:
+        if not {planned_runs.BEFORE, planned_runs.RETMASK, base} <= found.keys():
             continue
-        ours, theirs = found[RETMASK], found[base]
-        seeds = ours.columns if base == BEFORE else ours.columns.intersection(theirs.columns)
+        ours, theirs = found[planned_runs.RETMASK], found[base]
+        seeds = ours.columns
+        if base != planned_runs.BEFORE:
+            seeds = seeds.intersection(theirs.columns)
         if len(seeds) < 2:
             continue
         gains = 100 * (ours[seeds].to_numpy() - (
-            theirs.to_numpy() if base == BEFORE else theirs[seeds].to_numpy()))
+            theirs.to_numpy() if base == planned_runs.BEFORE else theirs[seeds].to_numpy()))
         scores = result.scores[model]
-        spread = scores.statistic(sparsity.statistics()[statistic], bounds=SHARE)
+        spread = scores.statistic(sparsity.statistics()[statistic], bounds=stats.SHARE)
         between.append(gains.mean(0).var(ddof=1))
         rows.append({
-            "model": model, "found": found[BEFORE].to_numpy().mean(),
+            "model": model, "found": found[planned_runs.BEFORE].to_numpy().mean(),
             "sparsity": spread.value, "sparsity_low": spread.low, "sparsity_high": spread.high,
             "gain": gains.mean(), "of_needles": gains.mean(1).var(ddof=1) / len(gains),
             "seeds": len(seeds)})
@@ -215,7 +204,7 @@ def points(result: SparsityAndGain, base: str = BEFORE, statistic: str = PRIMARY
         return pd.DataFrame()
     table = pd.DataFrame(rows)
     table["error"] = np.sqrt(table.pop("of_needles") + np.mean(between) / table.pop("seeds"))
-    reach = half_width(table["error"])
+    reach = stats.half_width(table["error"])
     table["gain_low"], table["gain_high"] = table["gain"] - reach, table["gain"] + reach
     return table
 
@@ -224,16 +213,17 @@ def points(result: SparsityAndGain, base: str = BEFORE, statistic: str = PRIMARY
 class AcrossDesigns:
     """What the designs say together."""
 
-    spread: Heterogeneity  # of the gains
+    spread: stats.Heterogeneity  # of the gains
     tau: float  # standard deviation of the true gains, points
-    r: Interval  # correlation of gain and sparsity
+    r: stats.Interval  # correlation of gain and sparsity
 
 
 def answer(table: pd.DataFrame) -> AcrossDesigns:
     """Test whether gains differ between designs, and correlate them with sparsity."""
     gains, errors = table["gain"], table["error"]
-    return AcrossDesigns(heterogeneity(gains, errors), math.sqrt(tau_squared(gains, errors)),
-                         correlation(table["sparsity"], gains, errors))
+    return AcrossDesigns(stats.heterogeneity(gains, errors),
+                         math.sqrt(stats.tau_squared(gains, errors)),
+                         stats.correlation(table["sparsity"], gains, errors))
 
 
 def smallest_effect(*, designs: int, error: float, experiments: int = 400, seed: int = 0) -> float:
@@ -244,9 +234,9 @@ def smallest_effect(*, designs: int, error: float, experiments: int = 400, seed:
     errors = np.full(designs, error)
     for effect in np.arange(1, 61) / 2:
         gains = effect * x + error * noise
-        shown = [heterogeneity(y, errors).p < 1 - LEVEL and
-                 correlation(one, y, errors, resamples=200).low > 0
+        shown = [stats.heterogeneity(y, errors).p < 1 - stats.LEVEL and
+                 stats.correlation(one, y, errors, resamples=200).low > 0
                  for one, y in zip(x, gains, strict=True)]
-        if np.mean(shown) >= POWER:
+        if np.mean(shown) >= stats.POWER:
             return float(effect)
     return math.nan

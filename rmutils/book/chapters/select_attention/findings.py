@@ -8,18 +8,12 @@ import pandas as pd
 from rmutils.attention.select_attention import Select
 from rmutils.book.chapters.retrieval_heads_under_change.experiment import CHANGED, needles_under
 from rmutils.book.chapters.scale.work import roofline
+from rmutils.book.chapters.share_attention import savings_curves
 from rmutils.book.chapters.share_attention.findings import less_than_one
 from rmutils.book.chapters.share_attention.layer_choice import (
     AgreementConfig,
     early_and_later,
     planned_recall,
-)
-from rmutils.book.chapters.share_attention.savings_curves import (
-    BOTH,
-    ratios,
-    remaining,
-    saved,
-    share_and_select,
 )
 from rmutils.book.experiments.under_variants import changes, levels
 from rmutils.book.findings import AGAINST, NONE, SHOWN, UNDECIDED, Measured, declare, scaled
@@ -38,7 +32,7 @@ LARGE, FILTER = "smollm2-135m", 14  # the real model, and its filter layer
 @cache
 def _recall() -> tuple[pd.DataFrame, str]:
     model, layer, config = planned_recall(load_plan("select_recall"))
-    tables, artifact = saved(model, config, compute="never")
+    tables, artifact = savings_curves.saved(model, config, compute="never")
     return tables["recall"].query("layer == @layer"), artifact.name
 
 
@@ -93,7 +87,7 @@ def needles_lost_selecting(model: str) -> Measured:
 
 @cache
 def _agreement() -> tuple[Tables, str]:
-    tables, artifact = saved(LARGE, AgreementConfig(layer=FILTER), compute="never")
+    tables, artifact = savings_curves.saved(LARGE, AgreementConfig(layer=FILTER), compute="never")
     return tables, artifact.name
 
 
@@ -123,7 +117,7 @@ def tokens_stay(steps: int) -> Measured:
 def select_time(costs: pd.DataFrame, column: str, variant: str, what: str, model: str,
                 artifact: str) -> Measured:
     """Processor time as a multiple of the plain model's; shown means that it is less."""
-    row = ratios(costs, column).set_index("variant").loc[variant]
+    row = savings_curves.ratios(costs, column).set_index("variant").loc[variant]
     return Measured.row(row, [artifact], verdict=less_than_one(row))
 
 
@@ -136,7 +130,7 @@ def gpu_step(tokens: int, kept: float) -> Measured:
 
 @cache
 def _together() -> tuple[pd.DataFrame, list[Artifact]]:
-    needles, artifacts, missing = share_and_select(load_plan("share_and_select"))
+    needles, artifacts, missing = savings_curves.share_and_select(load_plan("share_and_select"))
     require(missing)
     return needles, artifacts
 
@@ -147,7 +141,7 @@ def _together() -> tuple[pd.DataFrame, list[Artifact]]:
 def both_beyond_four_fifths() -> Measured:
     """Needles found with both, minus four fifths of the plain model's; the plan's primary."""
     needles, names = _together()
-    return Measured(scaled(remaining(needles)), names, needles["question"].nunique(),
+    return Measured(scaled(savings_curves.remaining(needles)), names, needles["question"].nunique(),
                     words={"model": LARGE})
 
 
@@ -157,5 +151,5 @@ def both_beyond_four_fifths() -> Measured:
 def both_change() -> Measured:
     """Needles found with both, minus those of the plain model."""
     needles, names = _together()
-    row = changes(needles, "correct").set_index("variant").loc[BOTH]
+    row = changes(needles, "correct").set_index("variant").loc[savings_curves.BOTH]
     return Measured.row(row, names, 100, clusters=int(row["clusters"]), p="p", model=LARGE)

@@ -7,14 +7,7 @@ from functools import cache
 import pandas as pd
 
 from rmutils.attention.share_attention import Share
-from rmutils.book.chapters.share_attention.later_sharing import (
-    ALIKE,
-    EVERYWHERE,
-    RANDOM,
-    compare_arms,
-    primary,
-    shown_by,
-)
+from rmutils.book.chapters.share_attention import later_sharing
 from rmutils.book.chapters.share_attention.layer_choice import LayersConfig
 from rmutils.book.chapters.share_attention.savings_curves import (
     by_half,
@@ -79,7 +72,8 @@ def _planned() -> tuple[Tables, tuple[Artifact, ...]]:
 
 def _compared(model: str, rate: float, arm: str, base: str) -> Measured:
     tables, names = _planned()
-    found = compare_arms(tables["needles"].query("model == @model and rate == @rate"), arm, base)
+    found = later_sharing.compare_arms(tables["needles"].query("model == @model and rate == @rate"),
+                                       arm, base)
     if found.empty:
         raise NotStored(f"Sharing in {model} is not measured at {rate:.1%}.")
     row = found.iloc[0]
@@ -93,9 +87,9 @@ def _compared(model: str, rate: float, arm: str, base: str) -> Measured:
     "plan."))
 def alike_lead(model: str, rate: float = LOW) -> Measured:
     """Needles found if alike heads share, minus random ones; the plan's primary comparison."""
-    found = _compared(model, rate, ALIKE, RANDOM)
+    found = _compared(model, rate, later_sharing.ALIKE, later_sharing.RANDOM)
     plan = load_plan("later_sharing")
-    by_rule = shown_by(primary(_planned()[0]["needles"], plan))
+    by_rule = later_sharing.shown_by(later_sharing.primary(_planned()[0]["needles"], plan))
     return replace(found, verdict=BY_SIGN[int(by_rule[model])])
 
 
@@ -104,7 +98,7 @@ def alike_lead(model: str, rate: float = LOW) -> Measured:
     "if alike heads share in later layers than if they share in all by one threshold: {verdict}."))
 def place_lead(model: str, rate: float = LOW) -> Measured:
     """Needles found if alike heads share in later layers, minus alike heads in all layers."""
-    return _compared(model, rate, ALIKE, EVERYWHERE)
+    return _compared(model, rate, later_sharing.ALIKE, later_sharing.EVERYWHERE)
 
 
 @declare("one-threshold-lead", unit="points", place=PLACE, otherwise=(
@@ -112,7 +106,7 @@ def place_lead(model: str, rate: float = LOW) -> Measured:
     "if alike heads share in all layers than if random ones share in later layers: {verdict}."))
 def one_threshold_lead(model: str, rate: float = LOW) -> Measured:
     """Needles found if alike heads share in all layers, minus random ones in later layers."""
-    return _compared(model, rate, EVERYWHERE, RANDOM)
+    return _compared(model, rate, later_sharing.EVERYWHERE, later_sharing.RANDOM)
 
 
 @declare("one-layer", unit="points", place=LAYERS, otherwise=(

@@ -7,16 +7,8 @@ from typing import Annotated
 import pandas as pd
 from pydantic import Field
 
+from rmutils.attention import sharing_plans
 from rmutils.attention.share_attention import GivenSharing, Share
-from rmutils.attention.sharing_plans import (
-    calibration_prompts,
-    in_layers,
-    mean_distances,
-    retention,
-    sharing_at,
-    shuffled,
-    threshold_for,
-)
 from rmutils.attention.variants import PLAIN, AttentionVariant, Plain
 from rmutils.book.experiments.under_variants import TextsConfig, VariantConfig, measure
 from rmutils.core.config import Config
@@ -67,14 +59,17 @@ def planned(plan: Plan) -> Iterator[tuple[str, LaterConfig]]:
 
 def later_sharing(lm: LanguageModel, config: LaterConfig, journal: Path | None = None) -> Tables:
     """Measure the plain model and each arm."""
-    apart = mean_distances(lm.model, calibration_prompts(lm, config.prompts, config.tokens))
-    limits = {arm: in_layers(threshold_for(apart, config.kept, layers), layers, len(apart))
+    apart = sharing_plans.mean_distances(lm.model, sharing_plans.calibration_prompts(lm,
+                                                                                     config.prompts,
+                                                                                     config.tokens))
+    limits = {arm: sharing_plans.in_layers(sharing_plans.threshold_for(apart, config.kept, layers),
+                                           layers, len(apart))
               for arm, layers in ((ALIKE, config.layers), (EVERYWHERE, None))}
-    found = {arm: sharing_at(apart, limit) for arm, limit in limits.items()}
+    found = {arm: sharing_plans.sharing_at(apart, limit) for arm, limit in limits.items()}
     arms: list[tuple[str, int, AttentionVariant]] = [
         (PLAIN, 0, Plain()),
         *((arm, 0, GivenSharing(sharing=sharing)) for arm, sharing in found.items()),
-        *((RANDOM, draw, GivenSharing(sharing=shuffled(found[ALIKE], draw)))
+        *((RANDOM, draw, GivenSharing(sharing=sharing_plans.shuffled(found[ALIKE], draw)))
           for draw in config.draws)]
     parts: dict[str, list[pd.DataFrame]] = {}
     for arm, draw, variant in arms:
@@ -84,7 +79,7 @@ def later_sharing(lm: LanguageModel, config: LaterConfig, journal: Path | None =
         for name, table in measure(lm, asked, journal=own).items():
             parts.setdefault(name, []).append(table.assign(arm=arm, draw=draw))
     return {name: pd.concat(tables, ignore_index=True) for name, tables in parts.items()} | {
-        "arms": pd.DataFrame([(arm, max(limits[arm]), retention(sharing))
+        "arms": pd.DataFrame([(arm, max(limits[arm]), sharing_plans.retention(sharing))
                               for arm, sharing in found.items()],
                              columns=["arm", "threshold", "retention"])}
 

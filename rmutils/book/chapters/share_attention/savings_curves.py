@@ -10,23 +10,14 @@ import pandas as pd
 from rmutils.attention.select_attention import Select
 from rmutils.attention.sharing_plans import in_layers, sharing_at, threshold_for
 from rmutils.attention.variants import PLAIN
+from rmutils.book.chapters.share_attention import layer_choice
 from rmutils.book.chapters.share_attention.later_sharing import (
     ALIKE,
     LaterConfig,
     later_sharing,
     planned,
 )
-from rmutils.book.chapters.share_attention.layer_choice import (
-    AgreementConfig,
-    LayersConfig,
-    LikenessConfig,
-    RecallConfig,
-    agreement,
-    layers,
-    likeness,
-    recall,
-    square,
-)
+from rmutils.book.chapters.share_attention.layer_choice import layers
 from rmutils.book.experiments.run_costs import CostsConfig, costs
 from rmutils.book.experiments.under_variants import VariantConfig, changes, compare_stored, levels
 from rmutils.core.config import Config, command_line
@@ -50,14 +41,15 @@ class Measurement:
 
 
 MEASUREMENTS = {one.stage.name: one for one in (
-    Measurement(Stage("agreement", 1), AgreementConfig, agreement),
+    Measurement(Stage("agreement", 1), layer_choice.AgreementConfig, layer_choice.agreement),
     Measurement(Stage("costs", 1), CostsConfig, costs, lambda config: "-".join(
         dict.fromkeys(variant.kind for variant in config.variants.values()))),
-    Measurement(Stage("layers", 1), LayersConfig, layers, lambda config: config.variant.kind),
+    Measurement(Stage("layers", 1), layer_choice.LayersConfig, layers,
+                lambda config: config.variant.kind),
     Measurement(Stage("later-sharing", 1), LaterConfig, later_sharing,
                 lambda config: f"kept{config.kept:g}"),
-    Measurement(Stage("likeness", 1), LikenessConfig, likeness),
-    Measurement(Stage("recall", 1), RecallConfig, recall),
+    Measurement(Stage("likeness", 1), layer_choice.LikenessConfig, layer_choice.likeness),
+    Measurement(Stage("recall", 1), layer_choice.RecallConfig, layer_choice.recall),
 )}
 """By the name of the stage."""
 
@@ -181,11 +173,11 @@ def share_and_select(plan: Plan, *,
     model, later = next((model, config) for model, config in planned(load_plan("later_sharing"))
                         if model == p["model"] and config.kept == p["sharing"])
     alone, by, missing = look_up(model, later, compute="never")
-    alike, alike_by, lacks = look_up(model, LikenessConfig(
+    alike, alike_by, lacks = look_up(model, layer_choice.LikenessConfig(
         prompts=later.prompts, tokens=later.tokens, layer=12), compute="never")
     if not alike:
         return pd.DataFrame(), [], [*missing, *lacks]
-    apart = square(alike["distances"], "distance")
+    apart = layer_choice.square(alike["distances"], "distance")
     limits = in_layers(threshold_for(apart, later.kept, later.layers), later.layers, len(apart))
     select = Select(**p["select"])
     ours = compare_stored(model, {SELECT: select, BOTH: select.model_copy(

@@ -28,17 +28,7 @@ from rmutils.book.experiments.real_tasks import difference
 from rmutils.book.findings import Measured, declare, scaled
 from rmutils.book.verdicts import MARGIN, Effect, blind_spot, quantity
 from rmutils.core.errors import NotStored, require
-from rmutils.heads.head_change import (
-    ALL,
-    FOUND,
-    OTHER,
-    RETRIEVAL,
-    Cases,
-    PairedDetection,
-    needles_found,
-    split_half,
-    training_effect,
-)
+from rmutils.heads import head_change
 from rmutils.heads.scores import HeadScores
 from rmutils.pipeline.retmask import RetMaskRun
 from rmutils.preference.strategies import STRATEGIES
@@ -52,7 +42,7 @@ SCORE, SHARE, HEADROOM = "score", "share of the score before", "share of the hea
 @quantity("RetMask changes the mean retrieval score of {model} by {effect} %", scale=100)
 def mean_score_change(model: str) -> Effect:
     """Change of the mean retrieval score of all heads by RetMask, as a share of it before."""
-    return _change(model, ALL, "relative change", SHARE)
+    return _change(model, head_change.ALL, "relative change", SHARE)
 
 
 @declare("masked-heads-rise", unit="points", place=STRATEGY, otherwise=(
@@ -62,15 +52,16 @@ def mean_score_change(model: str) -> Effect:
           scale=100)
 def retrieval_heads_change(model: str, strategy: str = RETMASK) -> Effect:
     """Change of the mean score of the retrieval heads by a training."""
-    return _change(model, RETRIEVAL, "change", SCORE, strategy)
+    return _change(model, head_change.RETRIEVAL, "change", SCORE, strategy)
 
 
-def masked_heads_after(model: str, cases: Cases = "both") -> dict[str, Effect]:
+def masked_heads_after(model: str, cases: head_change.Cases = "both") -> dict[str, Effect]:
     """Strategy -> `retrieval_heads_change` by it, of those whose planned runs are stored."""
     found = {}
     for strategy in dict.fromkeys((RETMASK, *(c.strategy for c in planned_runs(model)))):
         with suppress(NotStored):
-            found[strategy] = _change(model, RETRIEVAL, "change", SCORE, strategy, cases)
+            found[strategy] = _change(model, head_change.RETRIEVAL, "change", SCORE, strategy,
+                                      cases)
     return found
 
 
@@ -78,7 +69,7 @@ def masked_heads_after(model: str, cases: Cases = "both") -> dict[str, Effect]:
           "heads, is {effect} points", scale=100)
 def retrieval_heads_change_beyond_others(model: str) -> Effect:
     """Change of the mean score of the retrieval heads by RetMask, minus that of all other heads."""
-    return _change(model, f"retrieval minus {OTHER}", "change", SCORE)
+    return _change(model, f"retrieval minus {head_change.OTHER}", "change", SCORE)
 
 
 @declare("selective-rise", unit="percent of headroom", place=STORED, otherwise=(
@@ -89,7 +80,7 @@ def retrieval_heads_change_beyond_others(model: str) -> Effect:
 def selective_change(model: str) -> Effect:
     """Change of the retrieval heads by RetMask as a share of their headroom (what is missing to
     a score of 1), minus that of all other heads."""
-    return _change(model, f"retrieval minus {OTHER}", "headroom change", HEADROOM)
+    return _change(model, f"retrieval minus {head_change.OTHER}", "headroom change", HEADROOM)
 
 
 @quantity("the scores of the masked heads of {model} after RetMask minus those after {strategy} "
@@ -100,9 +91,10 @@ def retrieval_heads_change_beyond(model: str, strategy: str) -> Effect:
     if model in TRAINED:
         return masked_heads_beyond(model, strategy)
     ours, theirs = trainings(model, RETMASK), trainings(model, strategy)
-    pairs = [PairedDetection(other.after, own.after, _retrieval_heads(own))
+    pairs = [head_change.PairedDetection(other.after, own.after, _retrieval_heads(own))
              for own, other in zip(ours, theirs, strict=True)]
-    return _row(training_effect(pairs, cases="both"), "change", SCORE, [*ours, *theirs], RETRIEVAL)
+    return _row(head_change.training_effect(pairs, cases="both"), "change", SCORE, [*ours, *theirs],
+                head_change.RETRIEVAL)
 
 
 @quantity("{strategy} changes the share of needles that {model} finds by {effect} percentage "
@@ -111,8 +103,9 @@ def needles_found_change(model: str, strategy: str = RETMASK) -> Effect:
     """Change of the share of needles found by a training, on the grid of the detection."""
     runs = trainings(model, strategy)
     blind = blind_spot(100 * runs[0].before.cases["success"].mean(), 0, "needles found")
-    pairs = [PairedDetection(run.before, run.after, _retrieval_heads(run)) for run in runs]
-    return _row(needles_found(pairs), "change", "share of needles", runs, blind=blind)
+    pairs = [head_change.PairedDetection(run.before, run.after, _retrieval_heads(run)) for run
+             in runs]
+    return _row(head_change.needles_found(pairs), "change", "share of needles", runs, blind=blind)
 
 
 @declare("needles-change", unit="points", place=STORED, otherwise=(
@@ -137,14 +130,15 @@ def _retrieval_heads(run: RetMaskRun) -> list[tuple[int, int]]:
 
 
 def _change(model: str, group: str, quantity: str, unit: str, strategy: str = RETMASK,
-            cases: Cases = "both") -> Effect:
+            cases: head_change.Cases = "both") -> Effect:
     """A change in the heads that RetMask masks, over cases that are successful both times."""
     runs = trainings(model, strategy)
-    pairs = [PairedDetection(run.before, run.after, _retrieval_heads(ours))
+    pairs = [head_change.PairedDetection(run.before, run.after, _retrieval_heads(ours))
              for run, ours in zip(runs, trainings(model, RETMASK), strict=False)]
     # Two seeds do not tell how much training runs differ.
-    table = training_effect(pairs, cases=cases, drawn=model not in TRAINED)
-    before = table[(table["group"] == (ALL if group == ALL else RETRIEVAL))
+    table = head_change.training_effect(pairs, cases=cases, drawn=model not in TRAINED)
+    before = table[(table["group"] == (head_change.ALL if group == head_change.ALL
+                                       else head_change.RETRIEVAL))
                    & (table["quantity"] == "before")].iloc[0]["value"]
     full = before > 1 - MARGIN / 100
     effect = _row(table, quantity, unit, runs, group, f"the heads score {before:.2f} of 1 before "
@@ -286,8 +280,8 @@ def masked_heads_beyond_layers() -> Measured:
 def needles_beyond_layers() -> Measured:
     """Needles found after RetMask, minus after a control of the same layers."""
     found = _matched()
-    return Measured.row(found.effects().set_index("what").loc[FOUND], found.artifacts, 100,
-                        clusters=_needles(found.runs[0][0].before))
+    return Measured.row(found.effects().set_index("what").loc[head_change.FOUND], found.artifacts,
+                        100, clusters=_needles(found.runs[0][0].before))
 
 
 @cache
@@ -328,25 +322,26 @@ def half_difference() -> Measured:
 def rise_on_other_needles(model: str) -> Measured:
     """Change of heads that were chosen on needles other than those that measure them."""
     runs = trainings(model, RETMASK)
-    pairs = [PairedDetection(run.before, run.after, run.heads) for run in runs]
-    row = split_half(pairs, cases="both").set_index("quantity").loc["change"]
+    pairs = [head_change.PairedDetection(run.before, run.after, run.heads) for run in runs]
+    row = head_change.split_half(pairs, cases="both").set_index("quantity").loc["change"]
     return Measured.row(row, [run.artifact for run in runs], 100, clusters=_needles(runs[0].before))
 
 
 @declare("live-heads-rise", unit="points", place=LIVE, otherwise=(
     "In the live run, the scores of the {group} of {model} change by {value} points {ci}: "
     "{verdict}."))
-def live_heads_rise(pair: PairedDetection, artifact: str, group: str = RETRIEVAL) -> Measured:
+def live_heads_rise(pair: head_change.PairedDetection, artifact: str,
+                    group: str = head_change.RETRIEVAL) -> Measured:
     """Change of a group of heads by the live run, over cases solved both times."""
-    table = training_effect([pair], cases="both").set_index(["group", "quantity"])
+    table = head_change.training_effect([pair], cases="both").set_index(["group", "quantity"])
     return Measured.row(table.loc[(group, "change")], [artifact], 100, model=pair.before.model,
                         clusters=_needles(pair.before))
 
 
 @declare("live-needles-change", unit="points", place=LIVE, otherwise=(
     "The live run changes the needles that {model} finds by {value} points {ci}: {verdict}."))
-def live_needles_change(pair: PairedDetection, artifact: str) -> Measured:
+def live_needles_change(pair: head_change.PairedDetection, artifact: str) -> Measured:
     """Change of the needles found by the live run."""
-    table = needles_found([pair]).set_index("quantity")
+    table = head_change.needles_found([pair]).set_index("quantity")
     return Measured.row(table.loc["change"], [artifact], 100, model=pair.before.model,
                         clusters=_needles(pair.before))

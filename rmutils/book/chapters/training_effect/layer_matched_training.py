@@ -12,15 +12,8 @@ from rmutils.core.config import run_notebook
 from rmutils.core.errors import NotStored
 from rmutils.core.experiment import Plan, Run
 from rmutils.core.results import JOURNAL, Artifact, Compute, Stage
-from rmutils.heads import HeadScores, detect
+from rmutils.heads import HeadScores, detect, head_change
 from rmutils.heads.detection import load, save
-from rmutils.heads.head_change import (
-    OTHER,
-    RETRIEVAL,
-    PairedDetection,
-    needles_found,
-    training_effect,
-)
 from rmutils.heads.masking import count_displaced
 from rmutils.pipeline.retmask import RetMaskConfig, RetMaskRun, RetMaskSteps, label_of
 from rmutils.stats import Interval
@@ -39,16 +32,18 @@ class LayerMatchedTraining:
         """The results that were read."""
         return [run.artifact for pair in self.runs for run in pair]
 
-    def against_control(self) -> list[PairedDetection]:
+    def against_control(self) -> list[head_change.PairedDetection]:
         """After the control and after RetMask, with the heads that RetMask masked."""
-        return [PairedDetection(control.after, own.after, own.heads) for own, control in self.runs]
+        return [head_change.PairedDetection(control.after, own.after, own.heads) for own,
+                control in self.runs]
 
     def effects(self) -> pd.DataFrame:
         """RetMask minus its control."""
         pairs = self.against_control()
-        scores = training_effect(pairs, cases="both").query("quantity == 'change'")
-        found = needles_found(pairs).query("quantity == 'change'")
-        rows = pd.concat([scores[scores["group"].isin([RETRIEVAL, OTHER])], found])
+        scores = head_change.training_effect(pairs, cases="both").query("quantity == 'change'")
+        found = head_change.needles_found(pairs).query("quantity == 'change'")
+        rows = pd.concat([scores[scores["group"].isin([head_change.RETRIEVAL, head_change.OTHER])],
+                          found])
         return rows.rename(columns={"group": "what"})[["what", "value", "low", "high"]].reset_index(
             drop=True)
 

@@ -7,16 +7,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from rmutils.book.chapters.which_heads import experiment
 from rmutils.book.chapters.which_heads import experiment as masked
-from rmutils.book.chapters.which_heads.experiment import (
-    COPY,
-    MATCHED,
-    PLAIN_TEXT,
-    PRIMARY,
-    TOP,
-    WHOLE,
-    WhichHeads,
-)
 from rmutils.book.chapters.which_heads.pairs_from_other_heads import (
     OTHER_PAIRS,
     pairs_from_other_heads,
@@ -31,22 +23,25 @@ from rmutils.heads.scores import DECIMALS
 from rmutils.stats import ANY, DIFFERENCE, LEVEL, contrast, holm, interval
 
 
-def costs(result: WhichHeads) -> pd.DataFrame:
+def costs(result: experiment.WhichHeads) -> pd.DataFrame:
     """Return what each masking loses, and how much of it is due to the heads."""
     rows = []
     for (outcome, kind, count), part in result.outcomes[
-            result.outcomes["policy"] != WHOLE].groupby(["outcome", "kind", "count"], sort=False):
+            result.outcomes["policy"] != experiment.WHOLE].groupby(["outcome", "kind", "count"],
+                                                                   sort=False):
         whole, lost = _lost(result, outcome, part)
-        bounds = ANY if outcome == PLAIN_TEXT else DIFFERENCE
-        beyond = contrast(lost[TOP] - lost[MATCHED], bounds=bounds)
-        rows.append((outcome, kind, count, whole.mean(), interval(lost[TOP][:, 0], bounds=bounds),
-                     interval(lost[MATCHED], seeds=True, bounds=bounds), beyond.interval, beyond.p))
+        bounds = ANY if outcome == experiment.PLAIN_TEXT else DIFFERENCE
+        beyond = contrast(lost[experiment.TOP] - lost[experiment.MATCHED], bounds=bounds)
+        rows.append((outcome, kind, count, whole.mean(),
+                     interval(lost[experiment.TOP][:, 0], bounds=bounds),
+                     interval(lost[experiment.MATCHED], seeds=True, bounds=bounds), beyond.interval,
+                     beyond.p))
     table = pd.DataFrame(rows, columns=["outcome", "kind", "count", "whole", "lost", "control",
                                         "difference", "p"])
     return table.assign(p_holm=table.groupby(["outcome", "count"])["p"].transform(holm))
 
 
-def _lost(result: WhichHeads, outcome: str,
+def _lost(result: experiment.WhichHeads, outcome: str,
           part: pd.DataFrame) -> tuple[pd.Series, dict[str, np.ndarray]]:
     """What the whole model has of an outcome, and what it loses: by policy, (samples, draws)."""
     whole = result.outcomes.query("policy == @WHOLE and outcome == @outcome").set_index(
@@ -56,17 +51,18 @@ def _lost(result: WhichHeads, outcome: str,
         for policy, group in part.groupby("policy")}
 
 
-def compare_ablations(by_how: Mapping[str, WhichHeads]) -> pd.DataFrame:
+def compare_ablations(by_how: Mapping[str, experiment.WhichHeads]) -> pd.DataFrame:
     """Return the five comparisons of `data/plans/which_heads_ablations.yml` on one model."""
     def beyond(how: str, kind: str) -> np.ndarray:
         part = by_how[how].outcomes.query(
             "policy != @WHOLE and outcome == @PRIMARY and kind == @kind")
-        _, lost = _lost(by_how[how], PRIMARY, part)
-        return np.asarray(lost[TOP] - lost[MATCHED])
+        _, lost = _lost(by_how[how], experiment.PRIMARY, part)
+        return np.asarray(lost[experiment.TOP] - lost[experiment.MATCHED])
 
     compared = [(f"heads by {kind}", beyond("zero", kind), DIFFERENCE)
                 for kind in ("anchor", "query", "patching")]
-    compared += [(f"{how} minus zero, heads by copy", beyond(how, COPY) - beyond("zero", COPY),
+    compared += [(f"{how} minus zero, heads by copy", beyond(how, experiment.COPY)
+                  - beyond("zero", experiment.COPY),
                   ANY) for how in ("mean", "query")]  # differences of differences
     found = {what: contrast(values, bounds=bounds) for what, values, bounds in compared}
     table = pd.DataFrame([(what, one.interval, one.p) for what, one in found.items()],
@@ -74,9 +70,9 @@ def compare_ablations(by_how: Mapping[str, WhichHeads]) -> pd.DataFrame:
     return table.assign(p_holm=holm(table["p"]))
 
 
-def agreement(result: WhichHeads, count: int, tau: float = 0.1) -> pd.DataFrame:
+def agreement(result: experiment.WhichHeads, count: int, tau: float = 0.1) -> pd.DataFrame:
     """Compare each score with the copy score."""
-    base, mean = result.ranking(COPY)[:count], result.map_of(COPY)
+    base, mean = result.ranking(experiment.COPY)[:count], result.map_of(experiment.COPY)
     reached = int((mean.round(DECIMALS) >= tau).sum())
     rows = []
     for kind in result.scores["kind"].unique():
@@ -97,7 +93,8 @@ def clear(row: Any, level: float = 1 - LEVEL) -> bool:
 def off_floor(costs_of: pd.DataFrame, bounds: tuple[float, float]) -> list[str]:
     """Return the outcomes that have room for a loss; plain text always has."""
     whole = costs_of.groupby("outcome", sort=False)["whole"].first()
-    return [name for name, value in whole.items() if name == PLAIN_TEXT or value >= bounds[0]]
+    return [name for name, value in whole.items() if name == experiment.PLAIN_TEXT
+            or value >= bounds[0]]
 
 
 SCORES, KINDS = "fig-larger-scores", "fig-larger-kinds"

@@ -12,15 +12,8 @@ import pandas as pd
 from rmutils.book.experiments.planned_runs import MATCHED, RETMASK, planned_runs
 from rmutils.core.experiment import Experiment, Plan, Run
 from rmutils.core.results import JOURNAL, Artifact, Compute
-from rmutils.heads import HeadScores, detect
+from rmutils.heads import HeadScores, detect, head_change
 from rmutils.heads.detection import detect_stored, inputs_of, load, save
-from rmutils.heads.head_change import (
-    FOUND,
-    RETRIEVAL,
-    PairedDetection,
-    needles_found,
-    training_effect,
-)
 from rmutils.heads.scores import DECIMALS, Head
 from rmutils.models import identify
 from rmutils.models.loading import corpus_of
@@ -120,11 +113,13 @@ class PairsFromOtherHeads:
 
     def again(self) -> tuple[Interval, Interval]:
         """What RetMask by copy score changes: the masked heads' scores, and needles found."""
-        pairs = [PairedDetection(self.before, one.after, one.heads) for one in self.by_copy]
-        effects = pd.concat([training_effect(pairs, cases="both"), needles_found(pairs)])
+        pairs = [head_change.PairedDetection(self.before, one.after, one.heads) for one
+                 in self.by_copy]
+        effects = pd.concat([head_change.training_effect(pairs, cases="both"),
+                             head_change.needles_found(pairs)])
         rows = effects.query("quantity == 'change'").set_index("group")
         score, found = (Interval(*rows.loc[group, ["value", "low", "high"]])
-                        for group in (RETRIEVAL, FOUND))
+                        for group in (head_change.RETRIEVAL, head_change.FOUND))
         return score, found
 
 
