@@ -50,9 +50,8 @@ class ArgMaxRecorder:
         part._layers, part._places = self._layers, places
         return part
 
-    def see(
-        self, layer: int, products: Tensor, weights: Tensor, value: Tensor, output: Tensor
-    ) -> None:
+    def see(self, layer: int, products: Tensor, weights: Tensor, value: Tensor,
+            output: Tensor) -> None:
         """Take what plain attention knows of a layer: `value`, and `output` of the watched rows."""
         self.record(layer, products.argmax(-1).flatten(1, 2))
 
@@ -73,10 +72,9 @@ class ArgMaxRecorder:
         """Learn which rows of the pass, for each text, decided a token of its answer."""
 
 
-def retrieval_capture(
-    module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, *,
-    scaling: float, recorder: ArgMaxRecorder | None = None, **kwargs: Any,
-) -> tuple[Tensor, None]:
+def retrieval_capture(module: Any, query: Tensor, key: Tensor, value: Tensor,
+                      attention_mask: Tensor | None, *, scaling: float,
+                      recorder: ArgMaxRecorder | None = None, **kwargs: Any) -> tuple[Tensor, None]:
     """SDPA that also records the arg-max key of every head, in the rows of the newest tokens."""
     if recorder is None:
         return sdpa_attention_forward(
@@ -93,9 +91,8 @@ def retrieval_capture(
     return output, None
 
 
-def newest_products(
-    query: Tensor, key: Tensor, attention_mask: Tensor | None, scaling: float, rows: int = 1
-) -> Tensor:
+def newest_products(query: Tensor, key: Tensor, attention_mask: Tensor | None, scaling: float,
+                    rows: int = 1) -> Tensor:
     """Multiply the newest queries with all keys: products before softmax, in float32, (batch, key
     heads, heads that share each, rows, keys); minus infinity where nothing may be seen."""
     # float32: in bfloat16 neighbouring scores tie. Grouped by key head: no copy of the keys.
@@ -172,10 +169,9 @@ def register_attention(name: str) -> Callable[[T], T]:
 
 def _watched(own: str) -> Callable[..., tuple[Tensor, Tensor | None]]:
     """Another attention as it is, whose weights a recorder sees."""
-    def attention(
-        module: Any, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, *,
-        recorder: ArgMaxRecorder | None = None, **kwargs: Any,
-    ) -> tuple[Tensor, Tensor | None]:
+    def attention(module: Any, query: Tensor, key: Tensor, value: Tensor,
+                  mask: Tensor | None = None, *, recorder: ArgMaxRecorder | None = None,
+                  **kwargs: Any) -> tuple[Tensor, Tensor | None]:
         output, weights = attention_called(own, module)(module, query, key, value, mask, **kwargs)
         if recorder is not None:
             if weights is None:
@@ -213,16 +209,9 @@ class Answer:
 
 
 @torch.inference_mode()
-def decode(
-    model: PreTrainedModel,
-    recorder: ArgMaxRecorder,
-    prompts: Sequence[Sequence[int]],
-    caches: list[DynamicCache],
-    *,
-    max_new_tokens: int = 0,
-    stop_ids: Collection[int] = (),
-    forced: Sequence[Sequence[int]] | None = None,
-) -> list[Answer]:
+def decode(model: PreTrainedModel, recorder: ArgMaxRecorder, prompts: Sequence[Sequence[int]],
+           caches: list[DynamicCache], *, max_new_tokens: int = 0, stop_ids: Collection[int] = (),
+           forced: Sequence[Sequence[int]] | None = None) -> list[Answer]:
     """Decode greedily, or along given answers, in one batch; no `stop_ids`: to the full length."""
     answers = [None] * len(prompts) if forced is None else forced
     if keeps_states(model):
@@ -266,10 +255,9 @@ def decode(
             for row, pad in zip(rows, pads, strict=True)]
 
 
-def _in_two_readings(
-    model: PreTrainedModel, recorder: ArgMaxRecorder, prompt: Sequence[int], max_new_tokens: int,
-    stop_ids: Collection[int], forced: Sequence[int] | None,
-) -> Answer:
+def _in_two_readings(model: PreTrainedModel, recorder: ArgMaxRecorder, prompt: Sequence[int],
+                     max_new_tokens: int, stop_ids: Collection[int],
+                     forced: Sequence[int] | None) -> Answer:
     """Let a hybrid answer, then watch it read text and answer at once; layers without heads: -1."""
     said: list[int] = [] if forced is None else [*forced]
     if forced is None:

@@ -51,10 +51,8 @@ class ContrastedModel(AttachedModel):
 
     contrast: ContrastiveDecoding = ContrastiveDecoding(())
 
-    def answer(
-        self, prompts: Sequence[Sequence[int]], *, max_new_tokens: int, done: Done,
-        stop_ids: Collection[int] | None = None,
-    ) -> None:
+    def answer(self, prompts: Sequence[Sequence[int]], *, max_new_tokens: int, done: Done,
+               stop_ids: Collection[int] | None = None) -> None:
         generate(self.lm, prompts, max_new_tokens=max_new_tokens, stop_ids=stop_ids,
                  contrast=self.contrast,
                  done=lambda index, tokens: done(index, tokens, self.kept))
@@ -74,9 +72,8 @@ class ContrastedModel(AttachedModel):
         cache = stack_caches(caches, room=len(text) - known)
         return self.step(text[known - 1 : -1], cache).cpu(), self.kept
 
-    def watch(
-        self, prompt: Sequence[int], *, max_new_tokens: int, stop_ids: Collection[int]
-    ) -> Answer:
+    def watch(self, prompt: Sequence[int], *, max_new_tokens: int,
+              stop_ids: Collection[int]) -> Answer:
         """The heads are those of the whole model, while it reads the contrasted answer."""
         said = generate(self.lm, [prompt], max_new_tokens=max_new_tokens, stop_ids=stop_ids,
                         contrast=self.contrast)

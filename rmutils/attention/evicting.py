@@ -95,11 +95,9 @@ def _highest(votes: Tensor, recent: int, count: int) -> Tensor:
     return torch.cat([kept, kept.new_ones(len(votes), recent)], 1)
 
 
-def evicting(
-    module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, *,
-    scaling: float, given: Tensor | list[Tensor], recorder: ArgMaxRecorder | None = None,
-    **kwargs: Any,
-) -> tuple[Tensor, None]:
+def evicting(module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None,
+             *, scaling: float, given: Tensor | list[Tensor],
+             recorder: ArgMaxRecorder | None = None, **kwargs: Any) -> tuple[Tensor, None]:
     """SDPA in which queries behind the prompt see only what each key head has kept; batch 1.
     A list in place of that takes the attention to the prompt, (key heads, tokens, tokens)."""
     key_heads, keys, group = key.shape[1], key.shape[2], query.shape[1] // key.shape[1]

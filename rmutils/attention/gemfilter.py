@@ -57,9 +57,8 @@ class Products:
     products: Tensor = field(default_factory=lambda: torch.empty(0))
 
 
-def gemfilter(
-    module: nn.Module, query: Tensor, key: Tensor, *args: Any, given: Products, **kwargs: Any
-) -> tuple[Tensor, None]:
+def gemfilter(module: nn.Module, query: Tensor, key: Tensor, *args: Any, given: Products,
+              **kwargs: Any) -> tuple[Tensor, None]:
     """Keep the products of the newest query; nothing is read behind this layer. Batch 1."""
     newest = query[0, :, -1].float().view(key.shape[1], -1, query.shape[-1])
     given.products = (newest @ key[0].float().transpose(1, 2)).sum((0, 1))

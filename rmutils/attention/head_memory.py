@@ -117,10 +117,8 @@ def key_heads_of(lm: LanguageModel, heads: Heads) -> dict[int, list[int]]:
 
 @checked
 @contextmanager
-def memory_by_heads(
-    lm: LanguageModel, heads: Heads, *, sinks: Annotated[int, Field(ge=0)] = 8,
-    recent: Annotated[int, Field(ge=1)] = 64,
-) -> Iterator[Callable[..., HeadCache]]:
+def memory_by_heads(lm: LanguageModel, heads: Heads, *, sinks: Annotated[int, Field(ge=0)] = 8,
+                    recent: Annotated[int, Field(ge=1)] = 64) -> Iterator[Callable[..., HeadCache]]:
     """Read texts in full, and keep keys and values of some heads whole, of the others a few.
 
     On exit the attention is as before, also after an error.
@@ -186,10 +184,8 @@ def _copy(read: Any) -> DynamicLayer:
     return layer
 
 
-def by_heads(
-    module: nn.Module, query: Tensor, key: Any, value: Any, attention_mask: Tensor | None, *,
-    scaling: float, given: bool, **kwargs: Any,
-) -> tuple[Tensor, None]:
+def by_heads(module: nn.Module, query: Tensor, key: Any, value: Any, attention_mask: Tensor | None,
+             *, scaling: float, given: bool, **kwargs: Any) -> tuple[Tensor, None]:
     """Attention to keys and values of a `HeadLayer`; to others as always."""
     if not isinstance(key, Ragged):
         return grouped_query(module, query, key, value, attention_mask, scaling=scaling, **kwargs)

@@ -93,10 +93,9 @@ class HeadScales:
     shares: Tensor | None = None  # (heads,): `looked_at`, by which they were ordered
 
 
-def ms_poe(
-    module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, *,
-    scaling: float, given: HeadScales, recorder: ArgMaxRecorder | None = None, **kwargs: Any,
-) -> tuple[Tensor, None]:
+def ms_poe(module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, *,
+           scaling: float, given: HeadScales, recorder: ArgMaxRecorder | None = None,
+           **kwargs: Any) -> tuple[Tensor, None]:
     """SDPA on queries, and keys whose positions are divided by each head's ratio."""
     group = query.shape[1] // key.shape[1]
     if given.ratios is None:
@@ -139,9 +138,8 @@ def _products(query: Tensor, key: Tensor, further: Tensor, frequencies: Tensor) 
     return (pairs @ torch.view_as_real(turned).flatten(-2).transpose(-1, -2))[..., 0, :]
 
 
-def looked_at(
-    query: Tensor, key: Tensor, attention_mask: Tensor | None, scaling: float, frequencies: Tensor
-) -> Tensor:
+def looked_at(query: Tensor, key: Tensor, attention_mask: Tensor | None, scaling: float,
+              frequencies: Tensor) -> Tensor:
     """Share of the keys that each head looks at from the last query, without positions."""
     places = torch.arange(key.shape[2], device=key.device)
     last = turn(query[:, :, -1:], -places[-1:], frequencies).float()
@@ -176,9 +174,8 @@ def spare(ratios: Tensor, layer: int, config: MsPoe) -> Tensor:
 
 
 @contextmanager
-def rescaled(
-    model: PreTrainedModel, config: MsPoe = MsPoe(), prompt: Sequence[int] = ()
-) -> Iterator[dict[int, HeadScales]]:
+def rescaled(model: PreTrainedModel, config: MsPoe = MsPoe(),
+             prompt: Sequence[int] = ()) -> Iterator[dict[int, HeadScales]]:
     """Switch a model to Ms-PoE; on exit its own attention comes back, also after an error."""
     layers = layers_of(model)
     last = len(layers) - 1 if config.last_layer < 0 else config.last_layer

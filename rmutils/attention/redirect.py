@@ -83,9 +83,8 @@ def find_span(lm: LanguageModel, prompt: str, passage: str) -> Span:
 
 @checked
 @contextmanager
-def redirect(
-    lm: LanguageModel, heads: Heads, span: Span | Sequence[Span], strength: FiniteFloat
-) -> Iterator[None]:
+def redirect(lm: LanguageModel, heads: Heads, span: Span | Sequence[Span],
+             strength: FiniteFloat) -> Iterator[None]:
     """Point heads at a passage of the prompt while the model answers.
 
     The bias acts on the prompt's last token and on all that follow it, whether they are read in one
@@ -252,9 +251,8 @@ def redirected(
     return newest.contiguous(), None
 
 
-def _plain(
-    *tensors: Any, recorder: decoding.ArgMaxRecorder | None = None, **kwargs: Any
-) -> tuple[Tensor, None]:
+def _plain(*tensors: Any, recorder: decoding.ArgMaxRecorder | None = None,
+           **kwargs: Any) -> tuple[Tensor, None]:
     """The model's own attention, for layers and passes without a bias."""
     if recorder is None:
         return grouped_query(*tensors, **kwargs)

@@ -75,9 +75,8 @@ def check_turns(model: PreTrainedModel, layers: Iterable[int]) -> None:
         known.add(i)
 
 
-def turned_states(
-    model: PreTrainedModel, layers: Iterable[int], ids: Tensor, positions: Tensor
-) -> dict[int, tuple[Tensor, Tensor]]:
+def turned_states(model: PreTrainedModel, layers: Iterable[int], ids: Tensor,
+                  positions: Tensor) -> dict[int, tuple[Tensor, Tensor]]:
     """Queries and keys, turned by the model, when it reads `ids` (texts, tokens) at `positions`."""
     seen: dict[int, list[tuple[Tensor, Tensor]]] = {i: [] for i in layers}
     with torch.inference_mode(), attached(model, NAME, seen):
@@ -85,10 +84,8 @@ def turned_states(
     return {i: states for i, (states,) in seen.items()}
 
 
-def _watch(
-    module: nn.Module, query: Tensor, key: Tensor, *args: Any,
-    given: list[tuple[Tensor, Tensor]], **kwargs: Any,
-) -> tuple[Tensor, None]:
+def _watch(module: nn.Module, query: Tensor, key: Tensor, *args: Any,
+           given: list[tuple[Tensor, Tensor]], **kwargs: Any) -> tuple[Tensor, None]:
     given.append((query, key))
     return sdpa_attention_forward(module, query, key, *args, **kwargs)
 
@@ -96,9 +93,8 @@ def _watch(
 register_by_layer(NAME, _watch)
 
 
-def position_embeddings(
-    model: PreTrainedModel, layer: int, hidden: Tensor, positions: Tensor
-) -> tuple[Tensor, Tensor]:
+def position_embeddings(model: PreTrainedModel, layer: int, hidden: Tensor,
+                        positions: Tensor) -> tuple[Tensor, Tensor]:
     """Cosines and sines, as the model computes them, that a layer turns `positions` by."""
     rope: Any = model.base_model.rotary_emb
     kind = _kind(model, layer)
@@ -138,9 +134,8 @@ class RopeExtension(Config):
     """Where a model has layers with a window, whether these keep their positions, as in Olmo 3."""
 
 
-def extended_frequencies(
-    frequencies: Tensor, base: float, trained: int, how: RopeExtension
-) -> tuple[Tensor, float]:
+def extended_frequencies(frequencies: Tensor, base: float, trained: int,
+                         how: RopeExtension) -> tuple[Tensor, float]:
     """Inverse frequencies after an extension, (pairs,), and the factor on queries and keys. Chen et
     al. (2023), "Positional Interpolation"; Peng et al. (2023), "YaRN", equations 17 to 23, whose
     appendix has the NTK-aware base."""

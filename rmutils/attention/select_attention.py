@@ -81,10 +81,9 @@ def top_p(scores: Tensor, p: float) -> Tensor:
     return found
 
 
-def select_attention(
-    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, *,
-    scaling: float, given: Selection | Shared, **kwargs: Any,
-) -> tuple[Tensor, None]:
+def select_attention(module: nn.Module, query: Tensor, key: Tensor, value: Tensor,
+                     attention_mask: Tensor | None, *, scaling: float, given: Selection | Shared,
+                     **kwargs: Any) -> tuple[Tensor, None]:
     """SDPA of the filter layer, which keeps the scores of the newest token (batch 1)."""
     if isinstance(given, Shared):
         return share_attention(module, query, key, value, attention_mask, scaling=scaling,
@@ -191,10 +190,8 @@ class SelectingModel(AttachedModel):
         with selecting(self.lm.model, self.variant) as selection:
             yield SelectedView(prompt, selection=selection)
 
-    def answer(
-        self, prompts: Sequence[Sequence[int]], *, max_new_tokens: int, done: Done,
-        stop_ids: Collection[int] | None = None,
-    ) -> None:
+    def answer(self, prompts: Sequence[Sequence[int]], *, max_new_tokens: int, done: Done,
+               stop_ids: Collection[int] | None = None) -> None:
         for i, prompt in enumerate(prompts):
             tokens, selection = answer_selecting(
                 self.lm, prompt, self.variant, max_new_tokens=max_new_tokens, stop_ids=stop_ids)
@@ -210,9 +207,8 @@ class SelectingModel(AttachedModel):
                                           past_key_values=cache, logits_to_keep=1).logits[0])
         return torch.cat(rows).float().cpu(), view.kept()
 
-    def watch(
-        self, prompt: Sequence[int], *, max_new_tokens: int, stop_ids: Collection[int]
-    ) -> decoding.Answer:
+    def watch(self, prompt: Sequence[int], *, max_new_tokens: int,
+              stop_ids: Collection[int]) -> decoding.Answer:
         """Positions are those in the text: the recorder looks them up among the selected tokens."""
         said, selection = answer_selecting(
             self.lm, prompt, self.variant, max_new_tokens=max_new_tokens, stop_ids=stop_ids,

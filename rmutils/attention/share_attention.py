@@ -151,10 +151,9 @@ class Shared:
     workspace: Workspace  # the same one for all layers of a model
 
 
-def share_attention(
-    module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, *,
-    scaling: float, given: Shared, recorder: ArgMaxRecorder | None = None, **kwargs: Any,
-) -> tuple[Tensor, None]:
+def share_attention(module: Any, query: Tensor, key: Tensor, value: Tensor,
+                    attention_mask: Tensor | None, *, scaling: float, given: Shared,
+                    recorder: ArgMaxRecorder | None = None, **kwargs: Any) -> tuple[Tensor, None]:
     """Attention whose weights are computed for essential heads only; the others take theirs."""
     group = query.shape[1] // key.shape[1]
     essential, keys = query[:, given.essential], key[:, given.essential // group]

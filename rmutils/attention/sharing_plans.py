@@ -45,9 +45,8 @@ def check_window(lm: LanguageModel, length: int) -> None:
         raise UserError(f"length {length}: the window of {lm.name} has {lm.window} tokens.")
 
 
-def document_questions_at(
-    lm: LanguageModel, length: int, places: Sequence[float], seed: int
-) -> Iterator[list[Question]]:
+def document_questions_at(lm: LanguageModel, length: int, places: Sequence[float],
+                          seed: int) -> Iterator[list[Question]]:
     """Yield questions without end, each with its document at all places, if there is room."""
     taken, count = len(document_prompt(lm, "")) + ANSWER_TOKENS + MARGIN, counter(lm)
     misfits = 0

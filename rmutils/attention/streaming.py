@@ -41,10 +41,9 @@ class Streaming(AttentionVariant):
         yield PromptView(prompt, min(1.0, (self.first + self.recent) / len(prompt)))
 
 
-def streaming(
-    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None,
-    *, scaling: float, given: Streaming, **kwargs: Any,
-) -> tuple[Tensor, None]:
+def streaming(module: nn.Module, query: Tensor, key: Tensor, value: Tensor,
+              attention_mask: Tensor | None, *, scaling: float, given: Streaming,
+              **kwargs: Any) -> tuple[Tensor, None]:
     """Attention to the first and the most recent keys; batch 1."""
     keys = torch.arange(key.shape[2], device=key.device)
     queries = keys[-query.shape[2]:, None]

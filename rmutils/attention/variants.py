@@ -82,10 +82,8 @@ class AttachedModel:
         """Get ready for one prompt and what follows it."""
         yield PromptView(prompt, self.kept)
 
-    def answer(
-        self, prompts: Sequence[Sequence[int]], *, max_new_tokens: int, done: Done,
-        stop_ids: Collection[int] | None = None,
-    ) -> None:
+    def answer(self, prompts: Sequence[Sequence[int]], *, max_new_tokens: int, done: Done,
+               stop_ids: Collection[int] | None = None) -> None:
         """Answer greedily, and tell `done` of each answer; `stop_ids` replace the model's."""
         if self.batched:
             generate(self.lm, prompts, max_new_tokens=max_new_tokens, stop_ids=stop_ids,
@@ -110,9 +108,8 @@ class AttachedModel:
             logits = next_token_logits(self.lm, [*view.ids, *text[known:]])
         return logits[len(view.ids) - 1 : -1], view.kept()
 
-    def watch(
-        self, prompt: Sequence[int], *, max_new_tokens: int, stop_ids: Collection[int]
-    ) -> Answer:
+    def watch(self, prompt: Sequence[int], *, max_new_tokens: int,
+              stop_ids: Collection[int]) -> Answer:
         """Answer one prompt, and say where each head looks, as positions in the prompt."""
         with self.viewing(prompt) as view, capturing(self.lm.model) as recorder:
             answer, = decode(self.lm.model, recorder, [view.ids],

@@ -92,10 +92,9 @@ class _Watcher:
 
 @checked
 @contextmanager
-def watch(
-    lm: LanguageModel, what: What | tuple[What, ...] = ("weights", "outputs"),
-    layers: int | tuple[int, ...] | None = None, rows: int | tuple[int, ...] | None = -1,
-) -> Iterator[Watched]:
+def watch(lm: LanguageModel, what: What | tuple[What, ...] = ("weights", "outputs"),
+          layers: int | tuple[int, ...] | None = None,
+          rows: int | tuple[int, ...] | None = -1) -> Iterator[Watched]:
     """Watch heads while the model reads and writes, in whatever way it is asked to.
 
     Only the rows that are asked for are kept, where `output_attentions=True` would keep all. On
@@ -167,9 +166,8 @@ def watch(
 
 
 @contextmanager
-def head_outputs(
-    lm: LanguageModel, layers: Sequence[int], take: Callable[[int, Tensor], None]
-) -> Iterator[None]:
+def head_outputs(lm: LanguageModel, layers: Sequence[int],
+                 take: Callable[[int, Tensor], None]) -> Iterator[None]:
     """Hand on what each layer's output projection reads, (batch, queries, heads, head size)."""
     def read(layer: int, module: Any, inputs: tuple[Tensor, ...]) -> None:
         take(layer, inputs[0].view(*inputs[0].shape[:-1], lm.shape[1], -1))
@@ -203,10 +201,8 @@ def _weights_of(model: PreTrainedModel, layers: Sequence[int], watcher: _Watcher
             module.__dict__.pop(WATCHED, None)
 
 
-def _computed(
-    module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None,
-    *, scaling: float, given: _Watcher, **kwargs: Any,
-) -> tuple[Tensor, None]:
+def _computed(module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None,
+              *, scaling: float, given: _Watcher, **kwargs: Any) -> tuple[Tensor, None]:
     """`retrieval_capture`, with the weights of some rows computed beside it."""
     queries, keys = query.shape[2], key.shape[2]
     rows = given.among(queries)
@@ -223,9 +219,8 @@ def _computed(
 
 def _taken(own: str) -> Callable[..., tuple[Tensor, Tensor | None]]:
     """Another attention as it is, whose weights a watcher of the layer gets."""
-    def attention(
-        module: Any, query: Tensor, *tensors: Tensor | None, **kwargs: Any
-    ) -> tuple[Tensor, Tensor | None]:
+    def attention(module: Any, query: Tensor, *tensors: Tensor | None,
+                  **kwargs: Any) -> tuple[Tensor, Tensor | None]:
         output, weights = decoding.attention_called(own, module)(module, query, *tensors, **kwargs)
         if watcher := module.__dict__.get(WATCHED):
             if weights is None:
@@ -263,9 +258,8 @@ class RowsRecorder(decoding.ArgMaxRecorder):
         self._kept: dict[str, list[list[Tensor]]] = {
             name: [[] for _ in range(texts)] for name in ("weights", "outputs")}
 
-    def see(
-        self, layer: int, products: Tensor, weights: Tensor, value: Tensor, output: Tensor
-    ) -> None:
+    def see(self, layer: int, products: Tensor, weights: Tensor, value: Tensor,
+            output: Tensor) -> None:
         super().see(layer, products, weights, value, output)
         if "weights" in self.what:
             self._weights[layer] = weights.flatten(1, 2)

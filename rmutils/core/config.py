@@ -147,10 +147,8 @@ def added(default: Any, *, before: Any = ..., **limits: Any) -> Any:
     return field
 
 
-def command_line(
-    *words: str, config: Config | None = None, default: Config | None = None,
-    **parts: Config | None,
-) -> str:
+def command_line(*words: str, config: Config | None = None, default: Config | None = None,
+                 **parts: Config | None) -> str:
     """The command that makes a result: `rmutils`, the words, and an option for each other value."""
     outside = any(part.outside() for part in (config, *parts.values()) if part)
     said = ["env", f"{DTYPE}={os.environ[DTYPE]}"] if os.environ.get(DTYPE) else []

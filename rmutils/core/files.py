@@ -132,9 +132,8 @@ def one_process(lock_file: Path, doing: str) -> Iterator[None]:
 
 
 @contextmanager
-def keeping(
-    folder: Path, doing: str, *, only_full: bool = False, elsewhere: str | None = None,
-) -> Iterator[None]:
+def keeping(folder: Path, doing: str, *, only_full: bool = False,
+            elsewhere: str | None = None) -> Iterator[None]:
     """Explain errors of a folder that cannot be written: a full disk, or one that is read-only."""
     cached = cache_dir() in (folder, *folder.parents)
     elsewhere = elsewhere or ("name a folder on another disk: `export RMUTILS_CACHE=FOLDER`"

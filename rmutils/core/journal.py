@@ -79,10 +79,8 @@ Work = Callable[[Journal, slice, Callable[[float], object]], Any]
 what is done already, the share, and what to call with each amount that is done."""
 
 
-def side_by_side(
-    work: Work, journal: Path, workers: int, doing: str, total: int, *, of: Any,
-    unit: str = "answers",
-) -> list[Any]:
+def side_by_side(work: Work, journal: Path, workers: int, doing: str, total: int, *, of: Any,
+                 unit: str = "answers") -> list[Any]:
     """Fill a journal by several processes, and return what `work` returned, share by share."""
     kept = Journal(journal, of)
     parts = [worker_part(journal, k) for k in range(workers)]
@@ -170,9 +168,8 @@ QUIET_SECONDS = 30
 
 
 @contextmanager
-def progress_bar(
-    description: str, total: float, *, unit: str = "cases", done: float = 0
-) -> Iterator[Callable[[float], object]]:
+def progress_bar(description: str, total: float, *, unit: str = "cases",
+                 done: float = 0) -> Iterator[Callable[[float], object]]:
     """Show progress on stderr, a bar within a bar below it; yields a function that advances it."""
     lines: dict[str, Any] = {} if sys.stderr.isatty() else {
         "mininterval": QUIET_SECONDS, "delay": QUIET_SECONDS, "maxinterval": float("inf"),

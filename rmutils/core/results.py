@@ -159,10 +159,8 @@ class Stage(Generic[T]):
     facts: Callable[[Any], dict[str, Any]] = _rows
 
     @classmethod
-    def of_tables(
-        cls, name: str, version: int, kind: Callable[..., T],
-        facts: Callable[[Any], dict[str, Any]] = _rows,
-    ) -> Stage[T]:
+    def of_tables(cls, name: str, version: int, kind: Callable[..., T],
+                  facts: Callable[[Any], dict[str, Any]] = _rows) -> Stage[T]:
         """Return a stage whose payload is a dataclass of tables."""
         return cls(name, version, read=lambda folder: kind(**read_tables(folder)), facts=facts)
 
@@ -170,10 +168,8 @@ class Stage(Generic[T]):
         """Stage and 16 hex digits of a result."""
         return _key(self.name, self.version, config.identity(), inputs | config.outside())
 
-    def obtain(
-        self, config: Config, inputs: dict[str, str], make: Callable[[Path], T], *,
-        compute: Compute, command: str, model: str, label: str = "",
-    ) -> tuple[T, Artifact]:
+    def obtain(self, config: Config, inputs: dict[str, str], make: Callable[[Path], T], *,
+               compute: Compute, command: str, model: str, label: str = "") -> tuple[T, Artifact]:
         """As `obtain_folder`, but `make` returns the payload; it gets the path of a journal."""
         def write(folder: Path) -> dict[str, Any]:
             payload = make(folder / JOURNAL)
@@ -184,10 +180,9 @@ class Stage(Generic[T]):
                                       model=model, label=label)
         return self.read(artifact.folder), artifact
 
-    def obtain_folder(
-        self, config: Config, inputs: dict[str, str], make: Callable[[Path], dict[str, Any]], *,
-        compute: Compute = "auto", command: str, model: str = "", label: str = "",
-    ) -> Artifact:
+    def obtain_folder(self, config: Config, inputs: dict[str, str],
+                      make: Callable[[Path], dict[str, Any]], *, compute: Compute = "auto",
+                      command: str, model: str = "", label: str = "") -> Artifact:
         """Look a result up, or make it; raises NotStored where it must not be computed.
         `inputs` are all else that it depends on, as hashes by name. `make` writes the payload into
         a folder, the same one again after a kill, and returns facts for the manifest; files whose

@@ -144,9 +144,8 @@ class Client:
                               f"{self.timeout:g} s", final=True)
 
     @asynccontextmanager
-    async def _answer(
-        self, path: str, body: Mapping[str, Any] | None = None,
-    ) -> AsyncIterator[httpx2.Response]:
+    async def _answer(self, path: str,
+                      body: Mapping[str, Any] | None = None) -> AsyncIterator[httpx2.Response]:
         """Yield an answer that is none of an error."""
         async with (
             httpx2.AsyncClient(verify=self._tls, trust_env=self._public, timeout=None,

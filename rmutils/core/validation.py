@@ -236,9 +236,8 @@ def explain(error: ValidationError, model: type[BaseModel], before: str = "") ->
     return whole if whole.endswith("?") else whole + "."
 
 
-def _place(
-    loc: tuple[int | str, ...], model: type[BaseModel], whole: bool,
-) -> tuple[list[str], list[str]]:
+def _place(loc: tuple[int | str, ...], model: type[BaseModel],
+           whole: bool) -> tuple[list[str], list[str]]:
     """Return the names of fields in a location, and all names where the last is looked up."""
     names, models, known = list[str](), {model}, list[str]()
     for i, part in enumerate(loc):

@@ -202,9 +202,8 @@ class NiahBuilder:
             context_span=tokens_over(offsets, start, start + len(context)), needle=needle,
         )
 
-    def grid(
-        self, needles: Sequence[Needle], lengths: Iterable[int], depths: Iterable[float]
-    ) -> list[NiahCase]:
+    def grid(self, needles: Sequence[Needle], lengths: Iterable[int],
+             depths: Iterable[float]) -> list[NiahCase]:
         """All combinations, needle by needle."""
         depths = list(depths)
         return [self.build(i, needle, length, depth) for i, needle in enumerate(needles)
@@ -235,9 +234,8 @@ class NiahBuilder:
         ask = f"Based on the content of the book, Question: {needle.question}\nAnswer:"
         return before, f"{self.tags[0]}{context}{self.tags[1]}{self.newline}{ask}", after
 
-    def _tokenize(
-        self, before: str, text: str, after: str
-    ) -> tuple[list[int], list[tuple[int, int]]]:
+    def _tokenize(self, before: str, text: str,
+                  after: str) -> tuple[list[int], list[tuple[int, int]]]:
         ids, offsets = self.lm.encode_framed(before, text, after, begin=not self.lm.chat)
         return ids, offsets
 
@@ -279,9 +277,8 @@ class PublishedNiahBuilder(NiahBuilder):
         self.newline = "\n" if lm.chat else ""
         self.ids = cache(self._token_ids)
 
-    def _insert(
-        self, part: int, needle: Needle, size: int, depth: float, length: int
-    ) -> tuple[str, int]:
+    def _insert(self, part: int, needle: Needle, size: int, depth: float,
+                length: int) -> tuple[str, int]:
         text = self._text(part, size, length)
         tokens = size
         if depth < 1:

@@ -21,13 +21,8 @@ from rmutils.models.engine.generation import generate, in_batches, next_token_lo
 from rmutils.models.language_model import without_thoughts
 
 
-def answer(
-    lm: LanguageModel,
-    prompts: Sequence[Sequence[int]],
-    *,
-    max_new_tokens: int,
-    batch_tokens: int | None = None,
-) -> list[str]:
+def answer(lm: LanguageModel, prompts: Sequence[Sequence[int]], *, max_new_tokens: int,
+           batch_tokens: int | None = None) -> list[str]:
     """Greedy answers, in order; each depends on its own prompt only, but for the last bits."""
     tokens = generate(lm, prompts, max_new_tokens=max_new_tokens, batch_tokens=batch_tokens)
     return [lm.tokenizer.decode(row, skip_special_tokens=True).strip() for row in tokens]
@@ -57,9 +52,8 @@ BATCH_TOKENS = 2048
 vocabulary."""
 
 
-def log_likelihoods(
-    lm: LanguageModel, encoded: Mapping[str, list], *, batch_tokens: int = BATCH_TOKENS
-) -> pd.DataFrame:
+def log_likelihoods(lm: LanguageModel, encoded: Mapping[str, list], *,
+                    batch_tokens: int = BATCH_TOKENS) -> pd.DataFrame:
     """Log-probability of both responses to each prompt, in nats."""
     found = pd.DataFrame()
     for side in ("chosen", "rejected"):
@@ -71,10 +65,8 @@ def log_likelihoods(
 
 
 @torch.inference_mode()
-def log_probabilities(
-    lm: LanguageModel, prompts: Sequence[list[int]], answers: Sequence[list[int]],
-    batch_tokens: int = BATCH_TOKENS,
-) -> list[float]:
+def log_probabilities(lm: LanguageModel, prompts: Sequence[list[int]], answers: Sequence[list[int]],
+                      batch_tokens: int = BATCH_TOKENS) -> list[float]:
     """Sums of the log-probabilities of each answer's tokens after its prompt, in nats."""
     sequences = [[*prompt, *answer] for prompt, answer in zip(prompts, answers, strict=True)]
 
@@ -124,10 +116,8 @@ WORDS = 4
 (appendix B) and gives no measure."""
 
 
-def speak(
-    lm: LanguageModel, heads: Iterable[Head], samples: Sequence[Sample], *, max_new_tokens: int,
-    temperature: float, seed: int,
-) -> pd.DataFrame:
+def speak(lm: LanguageModel, heads: Iterable[Head], samples: Sequence[Sample], *,
+          max_new_tokens: int, temperature: float, seed: int) -> pd.DataFrame:
     """Answers of a masked model to short instructions, with repetition and surprise."""
     prompts = [lm.render(sample.prompt) for sample in samples]
     with mask_heads(lm, heads):
@@ -151,10 +141,8 @@ def repetition_rate(text: str, words: int = WORDS) -> float:
     return 1 - len(set(spans)) / len(spans) if spans else 0.0
 
 
-def surprise(
-    lm: LanguageModel, prompts: Sequence[Sequence[int]], answers: Sequence[Sequence[int]],
-    max_new_tokens: int,
-) -> list[float]:
+def surprise(lm: LanguageModel, prompts: Sequence[Sequence[int]], answers: Sequence[Sequence[int]],
+             max_new_tokens: int) -> list[float]:
     """How improbable each answer is to a model, in nats per token: the log of its perplexity."""
     found = []
     for prompt, answer in zip(prompts, answers, strict=True):

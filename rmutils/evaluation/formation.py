@@ -172,9 +172,8 @@ def half_risen(result: Formation) -> dict[str, float]:
             "matching at the end": best["prefix_matching"]}
 
 
-def formation_stored(
-    name: str, config: FormationConfig = FormationConfig(), *, compute: Compute = "auto"
-) -> tuple[Formation, Artifact]:
+def formation_stored(name: str, config: FormationConfig = FormationConfig(), *,
+                     compute: Compute = "auto") -> tuple[Formation, Artifact]:
     """`formation` of a model by its name or folder, but a stored result is read instead."""
 
     return FORMATION.obtain(

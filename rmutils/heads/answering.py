@@ -41,10 +41,9 @@ def tokens_together(lm: LanguageModel, longest: int) -> int:
     return max(bound, 2 * longest if longest <= bound else longest)
 
 
-def watched_rows(
-    lm: LanguageModel, what: Collection[What], cases: Sequence[NiahCase], cache: DynamicCache, *,
-    max_new_tokens: int, stop_ids: Collection[int],
-) -> list[RowsAnswer]:
+def watched_rows(lm: LanguageModel, what: Collection[What], cases: Sequence[NiahCase],
+                 cache: DynamicCache, *, max_new_tokens: int,
+                 stop_ids: Collection[int]) -> list[RowsAnswer]:
     """Answer the cases of a batch, and keep the rows that decide the tokens of the answers."""
     prompts, recorder = [case.input_ids for case in cases], RowsRecorder(what, len(cases))
     layers = range(lm.shape[0]) if "outputs" in what else ()
@@ -64,10 +63,8 @@ def one_by_one(cases: list[NiahCase], watch: Watch) -> Answered:
         yield case, answer, time.perf_counter() - started
 
 
-def batched(
-    lm: LanguageModel, cases: list[NiahCase], decoded: Decode | None = None, *,
-    max_new_tokens: int, stop_ids: Collection[int] = (),
-) -> Answered:
+def batched(lm: LanguageModel, cases: list[NiahCase], decoded: Decode | None = None, *,
+            max_new_tokens: int, stop_ids: Collection[int] = ()) -> Answered:
     """Answer the cases haystack by haystack, in batches; text that they share is read once."""
     alone = keeps_states(lm.model)  # each text is read by itself
     trunk = None if alone else Trunk(lm.model, [])

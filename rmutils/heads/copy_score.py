@@ -27,9 +27,8 @@ def copied(answer: Answer, prompt: Sequence[int], span: tuple[int, int]) -> NDAr
     return np.asarray(inside & (looked_at == answer.tokens[:, None, None]))
 
 
-def copy_counts(
-    answer: Answer, prompt: Sequence[int], span: tuple[int, int], *, repeats: bool = False
-) -> NDArray[np.int_]:
+def copy_counts(answer: Answer, prompt: Sequence[int], span: tuple[int, int], *,
+                repeats: bool = False) -> NDArray[np.int_]:
     """Count the needle tokens that each head copies, (layers, heads): positions of the prompt, each
     once, as in Equation 1; with `repeats` every copy, as in the published code."""
     hits = copied(answer, prompt, span)

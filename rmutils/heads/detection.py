@@ -79,10 +79,8 @@ def build_cases(lm: LanguageModel, config: DetectConfig) -> list[NiahCase]:
 
 
 @checked
-def detect(
-    lm: LanguageModel | str | Path, config: DetectConfig = DetectConfig(), *,
-    journal: Path | None = None,
-) -> HeadScores:
+def detect(lm: LanguageModel | str | Path, config: DetectConfig = DetectConfig(), *,
+           journal: Path | None = None) -> HeadScores:
     """Measure how often each attention head copies the needle, or another score of it.
 
     Parameters
@@ -129,9 +127,8 @@ def _kinds(lm: LanguageModel, config: DetectConfig) -> dict[str, ScoreKind]:
     return {name: kind_of(one)(lm, one) for name, one in asked.items()}
 
 
-def _detect_together(
-    lm: LanguageModel, config: DetectConfig, journal: Path | None
-) -> dict[str, HeadScores]:
+def _detect_together(lm: LanguageModel, config: DetectConfig,
+                     journal: Path | None) -> dict[str, HeadScores]:
     runs, table = _run(lm, config, Journal(journal, _depends(lm, config)))
     return {name: kind.total(runs[name], table) for name, kind in _kinds(lm, config).items()}
 
@@ -162,19 +159,16 @@ def success_rate(lm: LanguageModel | str | Path, config: DetectConfig = DetectCo
     return float(detect(lm, config).success_rate.value)
 
 
-def run_cases(
-    lm: LanguageModel, config: DetectConfig, *, journal: Path | None = None,
-    watch: Watch | None = None, of: Any = None,
-) -> tuple[np.ndarray, pd.DataFrame]:
+def run_cases(lm: LanguageModel, config: DetectConfig, *, journal: Path | None = None,
+              watch: Watch | None = None, of: Any = None) -> tuple[np.ndarray, pd.DataFrame]:
     """Run the cases of `detect`, failed ones too: scores (cases, layers, heads), and a table."""
     runs, table = _run(lm, config, Journal(journal, _depends(lm, config, of)), watch)
     table["success"] |= not kind_of(config).only_found
     return runs[config.score], table
 
 
-def _run(
-    lm: LanguageModel, config: DetectConfig, records: Journal, watch: Watch | None = None
-) -> tuple[dict[str, np.ndarray], pd.DataFrame]:
+def _run(lm: LanguageModel, config: DetectConfig, records: Journal,
+         watch: Watch | None = None) -> tuple[dict[str, np.ndarray], pd.DataFrame]:
     """The scores of `run_cases` by kind, for all that this run gives."""
     check(lm)
     cases, kinds = build_cases(lm, config), _kinds(lm, config)
@@ -194,17 +188,15 @@ def _run(
     return runs, table
 
 
-def _missing(
-    cases: list[NiahCase], kinds: dict[str, ScoreKind], records: Journal
-) -> list[NiahCase]:
+def _missing(cases: list[NiahCase], kinds: dict[str, ScoreKind],
+             records: Journal) -> list[NiahCase]:
     """Return the cases that have not been answered yet."""
     return [case for case in cases
             if not kinds.keys() <= records.get(case.id, {}).get("scores", {}).keys()]
 
 
-def _record(
-    kinds: dict[str, ScoreKind], case: NiahCase, answer: Answer, seconds: float
-) -> dict[str, Any]:
+def _record(kinds: dict[str, ScoreKind], case: NiahCase, answer: Answer,
+            seconds: float) -> dict[str, Any]:
     """Return the record of one case. Scores are sparse: {kind: {"layer-head": score}}."""
     kind = next(iter(kinds.values()))
     scores = {name: one.score(case, answer) for name, one in kinds.items()}
@@ -222,9 +214,8 @@ def _record(
     }
 
 
-def _work(
-    model: str, config: DetectConfig, known: Journal, share: slice, done: Callable[[float], object],
-) -> None:
+def _work(model: str, config: DetectConfig, known: Journal, share: slice,
+          done: Callable[[float], object]) -> None:
     """Answer the cases of one process: neighbours, as they share much of their text."""
     lm = load_model(model)
     kinds = _kinds(lm, config)
@@ -233,10 +224,8 @@ def _work(
     _answer(kinds, cases[first * size:(first + 1) * size], known, done)
 
 
-def _answer(
-    kinds: dict[str, ScoreKind], cases: list[NiahCase], records: Journal,
-    done: Callable[[float], object], watch: Watch | None = None,
-) -> None:
+def _answer(kinds: dict[str, ScoreKind], cases: list[NiahCase], records: Journal,
+            done: Callable[[float], object], watch: Watch | None = None) -> None:
     for case, answer, seconds in next(iter(kinds.values())).answers(cases, watch):
         records[case.id] = _record(kinds, case, answer, seconds)
         done(1)
@@ -282,10 +271,9 @@ TOGETHER = Stage[dict[str, HeadScores]](
 """All kinds of score that one run gives. Their configuration is that of the copy score."""
 
 
-def detect_stored(
-    model: LanguageModel | str, config: DetectConfig = DetectConfig(), *,
-    compute: Compute = "auto", named: str | None = None, workers: int = 1,
-) -> tuple[HeadScores, Artifact]:
+def detect_stored(model: LanguageModel | str, config: DetectConfig = DetectConfig(), *,
+                  compute: Compute = "auto", named: str | None = None,
+                  workers: int = 1) -> tuple[HeadScores, Artifact]:
     """Look a detection up, or run `detect` and store it; a stopped run goes on case by case."""
     ref = ModelRef(model)
     ref.check_workers(workers)

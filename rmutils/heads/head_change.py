@@ -124,10 +124,9 @@ CHOSEN, FOUND = "chosen on other needles", "needles found"
 SPLITS = 20  # random halvings of the needles in `split_half`
 
 
-def training_effect(
-    pairs: Sequence[PairedDetection], *, cases: Cases = "successful", drawn: bool = True,
-    resamples: int = stats.RESAMPLES, seed: int = 0,
-) -> pd.DataFrame:
+def training_effect(pairs: Sequence[PairedDetection], *, cases: Cases = "successful",
+                    drawn: bool = True, resamples: int = stats.RESAMPLES,
+                    seed: int = 0) -> pd.DataFrame:
     """Return mean scores and their change, for groups of heads and differences of two groups. The
     bootstrap draws whole needles, the same before and after, and whole runs if there are several.
     The `headroom change` is a share of what is missing to a score of 1."""
@@ -146,10 +145,8 @@ def training_effect(
     return _summary(measured, sizes, sums.shape[1], seed, drawn)
 
 
-def split_half(
-    pairs: Sequence[PairedDetection], *, cases: Cases = "successful",
-    resamples: int = stats.RESAMPLES, seed: int = 0,
-) -> pd.DataFrame:
+def split_half(pairs: Sequence[PairedDetection], *, cases: Cases = "successful",
+               resamples: int = stats.RESAMPLES, seed: int = 0) -> pd.DataFrame:
     """Measure the change of heads on other needles than those they were chosen by, as some of them
     were high by luck: random halves of the needles choose and measure in turn."""
     rng = np.random.default_rng([seed, 2])
@@ -167,9 +164,8 @@ def split_half(
     return _summary(measured, {CHOSEN: len(pairs[0].retrieval)}, needles, seed)
 
 
-def _chosen_elsewhere(
-    sums: np.ndarray, choosing: np.ndarray, weights: np.ndarray, half: np.ndarray, count: int
-) -> np.ndarray:
+def _chosen_elsewhere(sums: np.ndarray, choosing: np.ndarray, weights: np.ndarray, half: np.ndarray,
+                      count: int) -> np.ndarray:
     """(2, draws): mean scores, on the needles not in `half`, of the heads that `half` chooses."""
     scores = weighted_means(choosing, weights * half)
     chosen = np.argsort(-scores, axis=-1, kind="stable")[:, :count]
@@ -183,9 +179,8 @@ def _mean_of_known(parts: np.ndarray) -> np.ndarray:
         return np.asarray(np.nansum(parts, axis=0) / np.isfinite(parts).sum(0))
 
 
-def needles_found(
-    pairs: Sequence[PairedDetection], *, resamples: int = stats.RESAMPLES, seed: int = 0
-) -> pd.DataFrame:
+def needles_found(pairs: Sequence[PairedDetection], *, resamples: int = stats.RESAMPLES,
+                  seed: int = 0) -> pd.DataFrame:
     """Return the shares of cases with the needle found, and `change`, as `training_effect` does."""
     measured = []
     for pair in pairs:
@@ -200,10 +195,8 @@ def needles_found(
     return _summary(measured, {}, len(sums), seed)
 
 
-def head_changes(
-    pairs: Sequence[PairedDetection], *, cases: Cases = "successful",
-    resamples: int = stats.RESAMPLES, seed: int = 0,
-) -> pd.DataFrame:
+def head_changes(pairs: Sequence[PairedDetection], *, cases: Cases = "successful",
+                 resamples: int = stats.RESAMPLES, seed: int = 0) -> pd.DataFrame:
     """Return every head before and after, highest before first: the data of Figure 5."""
     retrieval = pairs[0].retrieval
     if any(not np.array_equal(pair.retrieval, retrieval) for pair in pairs):
@@ -233,10 +226,8 @@ def _quantities(means: np.ndarray) -> dict[str, np.ndarray]:
                 HEADROOM: (after - before) / (1 - before)}
 
 
-def _summary(
-    measured: Sequence[dict[str, dict[str, np.ndarray]]], sizes: dict[str, int], needles: int,
-    seed: int, drawn: bool = True,
-) -> pd.DataFrame:
+def _summary(measured: Sequence[dict[str, dict[str, np.ndarray]]], sizes: dict[str, int],
+             needles: int, seed: int, drawn: bool = True) -> pd.DataFrame:
     """A row for each group and quantity, from a nested dict per training."""
     rows = []
     for group, quantities in measured[0].items():

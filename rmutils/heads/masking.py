@@ -38,10 +38,8 @@ MATCHED: Literal["layer-matched-non-retrieval"] = "layer-matched-non-retrieval"
 
 
 @checked
-def choose(
-    scores: HeadScores, policy: Policy, *, tau: float | None = None, top_k: int | None = None,
-    seed: int = 42,
-) -> list[Head]:
+def choose(scores: HeadScores, policy: Policy, *, tau: float | None = None,
+           top_k: int | None = None, seed: int = 42) -> list[Head]:
     """Choose the heads to mask: the retrieval heads H_ret, or as many others to compare with.
 
     Parameters
@@ -89,9 +87,8 @@ def choose(
     return scores.select_random(len(retrieval), exclude=excluded, seed=seed)
 
 
-def draw_layer_matched(
-    shape: tuple[int, int], like: Collection[Head], *, exclude: Iterable[Head] = (), seed: int = 42,
-) -> list[Head]:
+def draw_layer_matched(shape: tuple[int, int], like: Collection[Head], *,
+                       exclude: Iterable[Head] = (), seed: int = 42) -> list[Head]:
     """Draw as many random heads from each layer as `like` has there."""
     rng, excluded = np.random.default_rng(seed), set(exclude)
     left = [[(layer, int(head)) for head in rng.permutation(shape[1])
@@ -241,9 +238,8 @@ def check_free(folder: Path | str) -> Path:
 
 
 @checked
-def export_masked(
-    lm: LanguageModel | str | Path, heads: Heads, folder: Path | str, how: Ablation = "zero"
-) -> Path:
+def export_masked(lm: LanguageModel | str | Path, heads: Heads, folder: Path | str,
+                  how: Ablation = "zero") -> Path:
     """Write the ablated model pi_theta' (section 3) as an ordinary checkpoint.
 
     The folder has configuration, weights (safetensors), tokenizer, chat template and generation

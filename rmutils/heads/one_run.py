@@ -57,9 +57,8 @@ class SpanRecorder(ArgMaxRecorder):
         """(texts, layers, heads, before + 1): attention to the span from the prompt's last tokens.
         """
 
-    def see(
-        self, layer: int, products: Tensor, weights: Tensor, value: Tensor, output: Tensor
-    ) -> None:
+    def see(self, layer: int, products: Tensor, weights: Tensor, value: Tensor,
+            output: Tensor) -> None:
         super().see(layer, products, weights, value, output)
         within = weights.take_along_dim(self.columns[:, None, None, None], -1)
         within = within * self.real[:, None, None, None]

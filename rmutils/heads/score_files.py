@@ -34,9 +34,8 @@ CASES, RUNS = "cases.parquet", "scores.safetensors"  # files of a detection
 STAGES = "detect", "scores"  # stages that hold scores of one kind, or of several that one run gave
 
 
-def check_parts(
-    model: str, runs: NDArray[np.float64], clusters: NDArray[Any] | None, cases: pd.DataFrame
-) -> None:
+def check_parts(model: str, runs: NDArray[np.float64], clusters: NDArray[Any] | None,
+                cases: pd.DataFrame) -> None:
     """Refuse runs, their clusters and cases that do not belong together."""
     if runs.ndim != 3:
         raise UserError(f"{model}: runs have the shape {runs.shape}. Expected (successful runs, "
@@ -55,10 +54,8 @@ def check_parts(
                         f"scores of {len(runs)} runs.")
 
 
-def write(
-    path: Path, fields: Fields, intervals: NDArray[np.float64] | None, format: Format,
-    key_heads: int | None,
-) -> None:
+def write(path: Path, fields: Fields, intervals: NDArray[np.float64] | None, format: Format,
+          key_heads: int | None) -> None:
     """Write the fields of scores; see `HeadScores.save`."""
     runs = fields["runs"]
     if format != "rmutils" and np.isnan(runs).any():
@@ -134,10 +131,8 @@ def _gates(path: Path, runs: NDArray[np.float64], key_heads: int | None) -> str:
     return text.getvalue()
 
 
-def read(
-    where: Path | str, *, shape: tuple[int, int] | None = None, weights: str = "",
-    query_heads: int | None = None, kind: str | None = None,
-) -> dict[str, Any]:
+def read(where: Path | str, *, shape: tuple[int, int] | None = None, weights: str = "",
+         query_heads: int | None = None, kind: str | None = None) -> dict[str, Any]:
     """Read scores of any of the formats, which the content tells; see `HeadScores.load`."""
     path = Path(where)
     if artifact := stored_detection(where):
@@ -182,9 +177,8 @@ def _checked(found: dict[str, Any], path: Path) -> dict[str, Any]:
     return found
 
 
-def _read_gates(
-    text: str, path: Path, shape: tuple[int, int] | None, query_heads: int | None
-) -> NDArray[np.float64]:
+def _read_gates(text: str, path: Path, shape: tuple[int, int] | None,
+                query_heads: int | None) -> NDArray[np.float64]:
     """Gates of key heads, which all their query heads get."""
     gates = np.loadtxt(io.StringIO(text), delimiter="\t", ndmin=2, comments=None)
     if not np.isfinite(gates).all():
@@ -203,9 +197,8 @@ def _read_gates(
     return _as_array(table, path, shape)
 
 
-def _read_heads(
-    record: Any, path: Path, shape: tuple[int, int] | None, bare: Iterable[int] = ()
-) -> NDArray[np.float64]:
+def _read_heads(record: Any, path: Path, shape: tuple[int, int] | None,
+                bare: Iterable[int] = ()) -> NDArray[np.float64]:
     try:
         items = record.items() if isinstance(record, dict) else [
             (key, [value]) for key, value in record]
@@ -224,9 +217,8 @@ def _number(value: object) -> object:
     return value
 
 
-def _read_record(
-    record: dict[str, Any], path: Path, shape: tuple[int, int] | None, weights: str
-) -> dict[str, Any]:
+def _read_record(record: dict[str, Any], path: Path, shape: tuple[int, int] | None,
+                 weights: str) -> dict[str, Any]:
     """The project's own file, or one of LOCOS, which has no version."""
     meta = record.get("meta")
     if "format" in record and record["format"] != FORMAT or not isinstance(meta, dict):
@@ -278,10 +270,8 @@ def _check_shape(path: Path, found: tuple[int, ...], shape: tuple[int, int] | No
                         f"has {shape[0]} x {shape[1]}. Are they of another model?")
 
 
-def _as_array(
-    table: dict[tuple[int, int], NDArray[np.float64]], path: Path, shape: tuple[int, int] | None,
-    bare: Iterable[int] = (),
-) -> NDArray[np.float64]:
+def _as_array(table: dict[tuple[int, int], NDArray[np.float64]], path: Path,
+              shape: tuple[int, int] | None, bare: Iterable[int] = ()) -> NDArray[np.float64]:
     """(runs, layers, heads) from a complete table of equally long rows; NaN in bare layers."""
     if not table:
         raise UserError(f"{path}: not head scores. {EXPECTED}.")

@@ -124,9 +124,8 @@ class HeadScores:
             raise UserError(f"{self.model}: the cases of these scores are not known.")
         return interval(self.cases["success"], self.cases["needle"], bounds=SHARE)
 
-    def draws(
-        self, *, resamples: int = RESAMPLES, seed: int = 0, level: float = LEVEL
-    ) -> np.ndarray:
+    def draws(self, *, resamples: int = RESAMPLES, seed: int = 0,
+              level: float = LEVEL) -> np.ndarray:
         """Return the map of means, followed by draws of it: (1 + resamples, layers, heads).
 
         Whole clusters are drawn, and all heads together, so that statistics over heads are right.
@@ -148,9 +147,8 @@ class HeadScores:
         return [(layer, head) for layer in self.layers for head in range(self.shape[1])]
 
     @checked
-    def interval(
-        self, level: float = LEVEL, *, resamples: int = RESAMPLES, seed: int = 0
-    ) -> np.ndarray:
+    def interval(self, level: float = LEVEL, *, resamples: int = RESAMPLES,
+                 seed: int = 0) -> np.ndarray:
         """Return the interval of each mean, (layers, heads, 2); NaN from a single cluster.
 
         Raises
@@ -164,10 +162,8 @@ class HeadScores:
             resamples=resamples, seed=seed, level=level), level=level)[1:], axis=-1)
 
     @checked
-    def statistic(
-        self, function: Callable[[np.ndarray], np.ndarray], *, bounds: Bounds = SHARE,
-        resamples: int = RESAMPLES, seed: int = 0,
-    ) -> Interval:
+    def statistic(self, function: Callable[[np.ndarray], np.ndarray], *, bounds: Bounds = SHARE,
+                  resamples: int = RESAMPLES, seed: int = 0) -> Interval:
         """Return a number about the whole map of means, with its 95 % interval.
 
         Parameters
@@ -234,9 +230,8 @@ class HeadScores:
         return chosen
 
     @checked
-    def select_random(
-        self, count: int, *, exclude: Heads = (), seed: int = 42, published: bool = False
-    ) -> list[Head]:
+    def select_random(self, count: int, *, exclude: Heads = (), seed: int = 42,
+                      published: bool = False) -> list[Head]:
         """Draw `count` random heads; with `exclude` the paper's Non-Retrieval-Mask (section 4.1).
 
         The seed 42 is that of the authors' `mask_retrieval_head.py`. With `published` the heads are
@@ -298,9 +293,8 @@ class HeadScores:
         return figure
 
     @checked
-    def save(
-        self, path: Path | str, format: Format = "rmutils", *, key_heads: Count | None = None
-    ) -> Path:
+    def save(self, path: Path | str, format: Format = "rmutils", *,
+             key_heads: Count | None = None) -> Path:
         """Write the scores to a file, for `load` and for others.
 
         Parameters
@@ -336,11 +330,9 @@ class HeadScores:
 
     @classmethod
     @checked
-    def load(
-        cls, path: Path | str, lm: LanguageModel | str | None = None, *,
-        shape: tuple[int, int] | None = None, query_heads: Count | None = None,
-        score: str | None = None,
-    ) -> HeadScores:
+    def load(cls, path: Path | str, lm: LanguageModel | str | None = None, *,
+             shape: tuple[int, int] | None = None, query_heads: Count | None = None,
+             score: str | None = None) -> HeadScores:
         """Read scores that `save` wrote, or LOCOS, or a detection that is stored.
 
         Parameters

@@ -117,9 +117,8 @@ COLUMNS = ["count", "overlap", "overlap_low", "overlap_high",
            "spearman", "spearman_low", "spearman_high"]
 
 
-def ranking_stability(
-    scores: HeadScores, counts: Iterable[int], *, top_k: int, draws: int = 50, seed: int = 0
-) -> pd.DataFrame:
+def ranking_stability(scores: HeadScores, counts: Iterable[int], *, top_k: int, draws: int = 50,
+                      seed: int = 0) -> pd.DataFrame:
     """Compare the ranking from a part of the needles (or runs) with the ranking from all."""
     runs = scores.runs.reshape(len(scores.runs), -1)
     labels = np.arange(len(runs)) if scores.clusters is None else scores.clusters
@@ -138,9 +137,8 @@ def ranking_stability(
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
-def recall_of_detections(
-    scores: HeadScores, count: int, *, tau: float, resamples: int = RESAMPLES, seed: int = 0
-) -> tuple[Interval, np.ndarray]:
+def recall_of_detections(scores: HeadScores, count: int, *, tau: float, resamples: int = RESAMPLES,
+                         seed: int = 0) -> tuple[Interval, np.ndarray]:
     """Say how many of the retrieval heads a detection with fewer needles finds."""
     labels = np.arange(len(scores.runs)) if scores.clusters is None else scores.clusters
     needles, member = np.unique(labels, return_inverse=True)

@@ -15,10 +15,9 @@ from rmutils.models.changes import register
 WINDOW_BLOCKS = "window_blocks"
 
 
-def window_blocks(
-    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, *,
-    scaling: float, **kwargs,
-) -> tuple[Tensor, None]:
+def window_blocks(module: nn.Module, query: Tensor, key: Tensor, value: Tensor,
+                  attention_mask: Tensor | None, *, scaling: float,
+                  **kwargs) -> tuple[Tensor, None]:
     """Compute what SDPA gives, with less work where windows or documents allow."""
     window, tokens = getattr(module, "sliding_window", None), query.shape[2]
     lengths = None if window or attention_mask is None else documents_of(attention_mask)
@@ -69,9 +68,8 @@ def _with_block_before(states: Tensor, window: int) -> Tensor:
 register(WINDOW_BLOCKS, window_blocks)
 
 
-def communication(
-    tokens: int, ranks: int, *, layers: int, key_heads: int, head_size: int, bytes_each: int = 2
-) -> int:
+def communication(tokens: int, ranks: int, *, layers: int, key_heads: int, head_size: int,
+                  bytes_each: int = 2) -> int:
     """Bytes of keys and values that each process receives in a forward pass of one sequence."""
     return 2 * layers * key_heads * head_size * bytes_each * tokens * (ranks - 1) // ranks
 
@@ -84,9 +82,8 @@ def balance(tokens: int, ranks: int, window: int | None = None) -> list[float]:
     return (seen.view(ranks, -1).sum(1) / seen.sum()).tolist()
 
 
-def packed_balance(
-    instances: Sequence[Sequence[int]], capacity: int, ranks: int, window: int | None = None
-) -> np.ndarray:
+def packed_balance(instances: Sequence[Sequence[int]], capacity: int, ranks: int,
+                   window: int | None = None) -> np.ndarray:
     """Work (attended pairs) of each slice over its instance's mean, (instances, ranks)."""
     work = np.zeros((len(instances), capacity))
     for row, lengths in zip(work, instances, strict=True):

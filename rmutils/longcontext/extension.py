@@ -104,10 +104,8 @@ class Texts:
                     kept = int((weights > 0).sum())
                     yield Document("short", ids[:kept].tolist(), weights[:kept].tolist())
 
-    def mixture(
-        self, tokens: int, shortest: int, longest: int, share: float, synthetic: float,
-        look_ups: bool = True,
-    ) -> list[Document]:
+    def mixture(self, tokens: int, shortest: int, longest: int, share: float, synthetic: float,
+                look_ups: bool = True) -> list[Document]:
         """Documents of so many tokens in all, in a random order."""
         draw, found, held = random.Random(f"mixture {self.seed}"), [], 0
         while held < share * tokens:
@@ -228,9 +226,8 @@ class ExtensionConfig(Config):
             self.steps - warm + 1))
 
 
-def extended(
-    lm: LanguageModel, method: str, factor: float, recipe: TeachingRecipe
-) -> LanguageModel:
+def extended(lm: LanguageModel, method: str, factor: float,
+             recipe: TeachingRecipe) -> LanguageModel:
     """A model with its positions extended by a method, in place."""
     if (changes := METHODS[method]) is not None:
         extend(lm.model, RopeExtension(factor=factor, trained=trained_window(recipe), **changes))
@@ -247,10 +244,9 @@ def window_wanted(recipe: TeachingRecipe, factor: float) -> int:
     return round(trained_window(recipe) * factor)
 
 
-def instances(
-    lm: LanguageModel, recipe: TeachingRecipe, config: ExtensionConfig, *, look_ups: bool = True,
-    pack: Callable[[Sequence[int], int], Packing] = best_fit,
-) -> list[list[Document]]:
+def instances(lm: LanguageModel, recipe: TeachingRecipe, config: ExtensionConfig, *,
+              look_ups: bool = True,
+              pack: Callable[[Sequence[int], int], Packing] = best_fit) -> list[list[Document]]:
     """The documents of each step, the same for all methods."""
     trained, capacity = trained_window(recipe), window_wanted(recipe, config.factor)
     documents = Texts(lm, recipe, config.seed).mixture(
@@ -267,9 +263,8 @@ def instances(
     return packed
 
 
-def fine_tune(
-    lm: LanguageModel, packed: list[list[Document]], length: int, rate: Callable[[int], float]
-) -> Iterator[float]:
+def fine_tune(lm: LanguageModel, packed: list[list[Document]], length: int,
+              rate: Callable[[int], float]) -> Iterator[float]:
     """Train a model in place, an instance of packed documents for each step."""
     model = lm.model
     optimizer = torch.optim.AdamW(model.parameters(), betas=(0.9, 0.95), weight_decay=0.0)

@@ -111,9 +111,8 @@ BLOCK = 128  # tokens of a block of FlexAttention
 Masks = Tensor | BlockMask | dict[str, Tensor | BlockMask]
 
 
-def packed_inputs(
-    model: PreTrainedModel, rows: Sequence[Sequence[Sequence[int]]], *, length: int, pad_id: int
-) -> dict[str, Tensor | Masks]:
+def packed_inputs(model: PreTrainedModel, rows: Sequence[Sequence[Sequence[int]]], *, length: int,
+                  pad_id: int) -> dict[str, Tensor | Masks]:
     """Return the arguments of a model's `forward` for instances of several documents."""
     if (model.config._attn_implementation == "flex_attention" and model.device.type == "cpu"
             and length % BLOCK):

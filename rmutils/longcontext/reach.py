@@ -99,10 +99,8 @@ def guess(lm: LanguageModel,
     return values, cross_entropy(logits[0, :-1].float(), text[0, 1:], reduction="none")
 
 
-def reach(
-    lm: LanguageModel, config: ReachConfig = ReachConfig(),
-    done: Callable[[float], object] = lambda texts: None,
-) -> tuple[list[dict], list[dict]]:
+def reach(lm: LanguageModel, config: ReachConfig = ReachConfig(),
+          done: Callable[[float], object] = lambda texts: None) -> tuple[list[dict], list[dict]]:
     """Read all texts of all lengths."""
     answers, losses = [], []
     for length in config.lengths:

@@ -87,10 +87,8 @@ QUESTIONS = (  # the last is held out
 ANSWER = "The word {w} occurs exactly {n} times."
 
 
-def sections(
-    world: World, sentences: Sequence[str], count: Callable[[str], int],
-    sizes: tuple[int, int] = SECTIONS,
-) -> Iterator[list[str]]:
+def sections(world: World, sentences: Sequence[str], count: Callable[[str], int],
+             sizes: tuple[int, int] = SECTIONS) -> Iterator[list[str]]:
     """Cut a long document at ends of sentences, into parts of random sizes."""
     part: list[str] = []
     held, size = 0, world.random.randint(*sizes)

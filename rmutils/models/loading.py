@@ -42,10 +42,9 @@ DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
 @checked
-def load_model(
-    name: str | Path, *, device: str | torch.device | None = None,
-    dtype: torch.dtype | str | None = None, revision: str | None = None, base: str | None = None,
-) -> LanguageModel:
+def load_model(name: str | Path, *, device: str | torch.device | None = None,
+               dtype: torch.dtype | str | None = None, revision: str | None = None,
+               base: str | None = None) -> LanguageModel:
     """Load a model by registry name, local path, Hugging Face id, or name of a stored training.
 
     Only safetensors and GGUF weights are read, and no code that comes with a model is run. A LoRA
@@ -151,10 +150,8 @@ def window_of(name: str) -> int | None:
     return window_named_by(read_config(str(where))) if kind == "folder" else None
 
 
-def dtype_of(
-    name: str, dtype: torch.dtype | str | None = None, base: str | None = None,
-    device: str | None = None,
-) -> torch.dtype:
+def dtype_of(name: str, dtype: torch.dtype | str | None = None, base: str | None = None,
+             device: str | None = None) -> torch.dtype:
     """Return the precision that a model is loaded in: that which is asked for, else its own."""
     wanted = dtype or os.environ.get(DTYPE)
     if not wanted:

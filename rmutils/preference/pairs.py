@@ -121,9 +121,8 @@ def longreward_pairs(lm: LanguageModel, count: int | None = None, seed: int = 0)
     return Pairs(pairs.table, dict(dropped + Counter(pairs.dropped)))
 
 
-def _responses(
-    lm: LanguageModel, instructions: Collection[Instruction], texts: Collection[str]
-) -> pd.DataFrame:
+def _responses(lm: LanguageModel, instructions: Collection[Instruction],
+               texts: Collection[str]) -> pd.DataFrame:
     """One side, as `rmutils.preference.responses.respond` gives it."""
     return pd.DataFrame({
         "id": [i.id for i in instructions], "instruction": [i.text for i in instructions],

@@ -123,11 +123,9 @@ def decode(lm: LanguageModel, instruction: Instruction, tokens: Sequence[int],
 
 
 @checked
-def respond(
-    backend: Backend | LanguageModel | str | Path,
-    instructions: Sequence[Instruction] | Sequence[str] | str,
-    config: ResponseConfig = ResponseConfig(), journal: Path | None = None,
-) -> pd.DataFrame:
+def respond(backend: Backend | LanguageModel | str | Path,
+            instructions: Sequence[Instruction] | Sequence[str] | str,
+            config: ResponseConfig = ResponseConfig(), journal: Path | None = None) -> pd.DataFrame:
     """Sample one response to each instruction, in their order.
 
     Parameters
@@ -178,9 +176,8 @@ def respond(
     return table
 
 
-def _parts(
-    together: int | None, instructions: Sequence[Instruction], kept: Journal
-) -> list[list[Instruction]]:
+def _parts(together: int | None, instructions: Sequence[Instruction],
+           kept: Journal) -> list[list[Instruction]]:
     """Return what is still to be asked at once. Parts that are done are empty."""
     size = together or max(1, len(instructions))
     parts = [[*instructions[start:start + size]] for start in range(0, len(instructions), size)]
@@ -189,10 +186,8 @@ def _parts(
             for part, missing in zip(parts, left, strict=True)]
 
 
-def _answer(
-    backend: Backend, parts: Sequence[Sequence[Instruction]], config: ResponseConfig,
-    kept: Journal, advance: Callable[[float], object],
-) -> None:
+def _answer(backend: Backend, parts: Sequence[Sequence[Instruction]], config: ResponseConfig,
+            kept: Journal, advance: Callable[[float], object]) -> None:
     def done(response: Response) -> None:
         kept[response.id] = asdict(response)
         advance(1)
@@ -201,17 +196,15 @@ def _answer(
         backend.respond(part, config, done)
 
 
-def _work(
-    make: Callable[[], Backend], together: int | None, instructions: Sequence[Instruction],
-    config: ResponseConfig, kept: Journal, share: slice, done: Callable[[float], object],
-) -> None:
+def _work(make: Callable[[], Backend], together: int | None, instructions: Sequence[Instruction],
+          config: ResponseConfig, kept: Journal, share: slice,
+          done: Callable[[float], object]) -> None:
     _answer(make(), _parts(together, instructions, kept)[share], config, kept, done)
 
 
-def respond_stored(
-    backend: Backend, instructions: Sequence[Instruction], config: ResponseConfig, *,
-    compute: Compute = "auto", command: str | None = None,
-) -> tuple[pd.DataFrame, Artifact]:
+def respond_stored(backend: Backend, instructions: Sequence[Instruction], config: ResponseConfig, *,
+                   compute: Compute = "auto",
+                   command: str | None = None) -> tuple[pd.DataFrame, Artifact]:
     """`respond`, but a stored result is read instead, and a stopped run goes on."""
 
     inputs = {"model": backend.identity, "instructions": digest([i.id for i in instructions])}

@@ -136,9 +136,8 @@ BATCH = {"cpu": 64, "cuda": 1024}
 """Turns written together, at most, by kind of device; without influence on what they say."""
 
 
-def synthesize(
-    lm: LanguageModel, count: int, seed: int = 0, journal: Path | None = None
-) -> Iterator[Candidate]:
+def synthesize(lm: LanguageModel, count: int, seed: int = 0,
+               journal: Path | None = None) -> Iterator[Candidate]:
     """Let the model write user turns, `DRAWS * count` at most, each with what is wrong with it."""
     if not lm.chat:
         raise UserError(f"{lm.name} has no chat template, so it cannot write user turns. Choose "

@@ -170,11 +170,10 @@ class Contrast:
     artifacts: tuple[Artifact, ...]
 
 
-def contrast(
-    strategy: str, backend: Backend, instructions: Sequence[Instruction], config: ResponseConfig,
-    *, heads: Sequence[Head] = (), other: Backend | None = None, judge: Judge | None = None,
-    compute: Compute = "auto", command: str | None = None,
-) -> Contrast:
+def contrast(strategy: str, backend: Backend, instructions: Sequence[Instruction],
+             config: ResponseConfig, *, heads: Sequence[Head] = (), other: Backend | None = None,
+             judge: Judge | None = None, compute: Compute = "auto",
+             command: str | None = None) -> Contrast:
     """Preference pairs by one of the strategies that read no released pairs. `config` is of the
     chosen side; `heads`, `other` and `judge` are for strategies with `policy`, `smaller`, `judged`.
     Section 3: "the model used for response generation is the same as the target model, by default".

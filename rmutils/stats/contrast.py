@@ -44,10 +44,9 @@ class Contrast(NamedTuple):
         return {"value": self.value, "low": self.low, "high": self.high, "p": self.p}
 
 
-def contrast(
-    differences: npt.ArrayLike, clusters: npt.ArrayLike | None = None,
-    strata: npt.ArrayLike | None = None, *, bounds: Bounds = ANY, seed: int = 0,
-) -> Contrast:
+def contrast(differences: npt.ArrayLike, clusters: npt.ArrayLike | None = None,
+             strata: npt.ArrayLike | None = None, *, bounds: Bounds = ANY,
+             seed: int = 0) -> Contrast:
     """Compare two conditions by their differences on the same units, (units,) or (units, seeds).
     The interval allows for other units and other seeds, p for other units only."""
     values = np.asarray(differences, dtype=float)
@@ -107,10 +106,8 @@ def paired(table: pd.DataFrame, strategy: str, base: str) -> tuple[Array, Array,
             index.get("stratum", pd.Series(0, index.index)).to_numpy())
 
 
-def sign_flip_test(
-    values: Array, clusters: Array | None = None, strata: Array | None = None, *,
-    flips: int = FLIPS, seed: int = 0,
-) -> float:
+def sign_flip_test(values: Array, clusters: Array | None = None, strata: Array | None = None, *,
+                   flips: int = FLIPS, seed: int = 0) -> float:
     """Two-sided p of mean differences (samples, seeds): how often random signs of whole clusters
     give one as large. Exact if there are no more patterns than `flips`; else (1 + k) / (1 + flips),
     with k of the drawn ones as large. It is about these seeds on other samples."""

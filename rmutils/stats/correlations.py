@@ -28,9 +28,8 @@ def pearson(x: npt.ArrayLike, y: npt.ArrayLike) -> Correlation:
     return Correlation(found.statistic, low, high, found.pvalue)
 
 
-def spearman(
-    x: npt.ArrayLike, y: npt.ArrayLike, *, resamples: int = intervals.RESAMPLES, seed: int = 0
-) -> Correlation:
+def spearman(x: npt.ArrayLike, y: npt.ArrayLike, *, resamples: int = intervals.RESAMPLES,
+             seed: int = 0) -> Correlation:
     """Return Spearman's rank correlation with a bootstrap interval over points."""
     first, second = np.asarray(x), np.asarray(y)
     ranks = spearmanr(first, second)
@@ -48,10 +47,8 @@ def _alike(x: intervals.Array, y: intervals.Array) -> intervals.Array:
     return np.asarray((x * y).sum(1) / np.sqrt((x**2).sum(1) * (y**2).sum(1)))
 
 
-def correlation(
-    x: npt.ArrayLike, y: npt.ArrayLike, errors: npt.ArrayLike, *,
-    resamples: int = intervals.RESAMPLES, seed: int = 0,
-) -> intervals.Interval:
+def correlation(x: npt.ArrayLike, y: npt.ArrayLike, errors: npt.ArrayLike, *,
+                resamples: int = intervals.RESAMPLES, seed: int = 0) -> intervals.Interval:
     """Pearson's r, with an interval for few points whose `y` are uncertain themselves. On Fisher's
     scale the variance is 1 / (n - 3) for the choice of points, plus that of a simulation that adds
     normal errors to every `y`. Ends are NaN for fewer than four points."""

@@ -48,30 +48,24 @@ class Interval(NamedTuple):
                 else f"{self.value:.3g}, {span(self.low, self.high, '.3g', 'interval')}")
 
 
-def span(
-    low: float | None, high: float | None, digits: str = ".1f", word: str = "95 % interval",
-    what: str = "sample",
-) -> str:
+def span(low: float | None, high: float | None, digits: str = ".1f", word: str = "95 % interval",
+         what: str = "sample") -> str:
     """Put the ends of an interval into words, or say that a single sample has none (NaN, None)."""
     return (f"a single {what} has no interval" if low is None or math.isnan(low)
             else f"{word} {low:{digits}} to {high:{digits}}")
 
 
-def interval(
-    values: npt.ArrayLike, clusters: npt.ArrayLike | None = None,
-    strata: npt.ArrayLike | None = None, *, seeds: bool = False, bounds: Bounds = ANY,
-    cases: int | None = None, resamples: int = RESAMPLES, seed: int = 0,
-) -> Interval:
+def interval(values: npt.ArrayLike, clusters: npt.ArrayLike | None = None,
+             strata: npt.ArrayLike | None = None, *, seeds: bool = False, bounds: Bounds = ANY,
+             cases: int | None = None, resamples: int = RESAMPLES, seed: int = 0) -> Interval:
     """Mean with its 95 % interval; parameters as for `draws` and `interval_of`."""
     return interval_of(draws(values, clusters, strata, seeds=seeds, resamples=resamples, seed=seed),
                        bounds=bounds, cases=cases)
 
 
-def draws(
-    values: npt.ArrayLike, clusters: npt.ArrayLike | None = None,
-    strata: npt.ArrayLike | None = None, *, seeds: bool = False, resamples: int = RESAMPLES,
-    seed: int = 0, level: float = LEVEL,
-) -> Array:
+def draws(values: npt.ArrayLike, clusters: npt.ArrayLike | None = None,
+          strata: npt.ArrayLike | None = None, *, seeds: bool = False, resamples: int = RESAMPLES,
+          seed: int = 0, level: float = LEVEL) -> Array:
     """Mean, followed by draws of it, (1 + resamples, ...); NaN where a stratum has one cluster.
 
     A draw moves the mean of `values` (samples, ...), or with `seeds` (samples, seeds, ...), twice:
@@ -94,10 +88,8 @@ def draws(
     return np.asarray(of_seeds.mean(0) + np.concatenate([np.zeros((1, *moved.shape[1:])), moved]))
 
 
-def interval_of(
-    drawn: npt.ArrayLike, *, bounds: Bounds = ANY, centred: bool = False, cases: int | None = None,
-    level: float = LEVEL,
-) -> Interval:
+def interval_of(drawn: npt.ArrayLike, *, bounds: Bounds = ANY, centred: bool = False,
+                cases: int | None = None, level: float = LEVEL) -> Interval:
     """The interval of a quantity from `drawn` (1 + resamples, ...): the quantity itself, then its
     draws. Those that are not finite (none of their needles was found, say) are left out."""
     every = np.asarray(drawn, dtype=float)
@@ -134,10 +126,8 @@ def spread(drawn: Array, count: int) -> Array:
     return np.concatenate([drawn[:1], drawn[:1] + expansion(count) * (drawn[1:] - drawn[:1])])
 
 
-def crossed_interval(
-    values: npt.ArrayLike, clusters: npt.ArrayLike | None = None,
-    strata: npt.ArrayLike | None = None, *, bounds: Bounds = ANY,
-) -> Interval:
+def crossed_interval(values: npt.ArrayLike, clusters: npt.ArrayLike | None = None,
+                     strata: npt.ArrayLike | None = None, *, bounds: Bounds = ANY) -> Interval:
     """Mean with a 95 % interval that covers what it says with few clusters and few draws, too.
 
     Clusters and draws are crossed random effects: half the interval, squared, is the variance by

@@ -78,9 +78,8 @@ def encode(lm: LanguageModel, pairs: pd.DataFrame, recipe: TrainRecipe) -> dict[
                    "labels": [([-100] * len(prompt) + answer)[:cut] for prompt, answer in both]}
 
 
-def _refuse_second_thoughts(
-    lm: LanguageModel, prompts: Sequence[Sequence[int]], pairs: pd.DataFrame
-) -> None:
+def _refuse_second_thoughts(lm: LanguageModel, prompts: Sequence[Sequence[int]],
+                            pairs: pd.DataFrame) -> None:
     """An answer cannot begin to think after a prompt that ends with a closed thought."""
     for row, (ids, answer) in enumerate(zip(prompts, pairs["chosen"], strict=True)):
         if answer.lstrip().startswith("<think>") and \

@@ -47,10 +47,8 @@ CURVE = {
 
 
 @checked
-def train(
-    model: LanguageModel | str | Path, pairs: Pairs | pd.DataFrame, recipe: TrainRecipe | str,
-    folder: Path | str, *, at_once: int | None = None,
-) -> Path:
+def train(model: LanguageModel | str | Path, pairs: Pairs | pd.DataFrame, recipe: TrainRecipe | str,
+          folder: Path | str, *, at_once: int | None = None) -> Path:
     """Train a model on preference pairs (section 3, or appendix D) and save it.
 
     Parameters
@@ -171,9 +169,8 @@ def _write(path: Path, record: dict) -> None:
     os.replace(temporary, path)
 
 
-def _data(
-    lm: LanguageModel, pairs: pd.DataFrame, recipe: TrainRecipe, work: Path
-) -> datasets.Dataset:
+def _data(lm: LanguageModel, pairs: pd.DataFrame, recipe: TrainRecipe,
+          work: Path) -> datasets.Dataset:
     """The encoded pairs, from a file beside which the reference log-probabilities are kept."""
     path, temporary, library = work / "data", work / "data.tmp", needed("datasets")
     if not path.exists():
@@ -183,10 +180,8 @@ def _data(
     return library.load_from_disk(path)
 
 
-def _run(
-    lm: LanguageModel, model: PreTrainedModel, data: datasets.Dataset, recipe: TrainRecipe,
-    args: DPOConfig | SFTConfig, folder: Path,
-) -> None:
+def _run(lm: LanguageModel, model: PreTrainedModel, data: datasets.Dataset, recipe: TrainRecipe,
+         args: DPOConfig | SFTConfig, folder: Path) -> None:
     """Train `model`, which is `lm`'s or a copy of it, and save it."""
     dtype = model.dtype
     config, generation = copy.deepcopy((model.config, model.generation_config))
@@ -240,11 +235,10 @@ def _last_checkpoint(work: Path) -> str | None:
     return None
 
 
-def train_stored(
-    lm: LanguageModel, pairs: pd.DataFrame, recipe: TrainRecipe, *, compute: Compute = "auto",
-    command: str = "rmutils train MODEL PAIRS --out FOLDER", named: str | None = None,
-    means: Launch | None = None, at_once: int | None = None, label: str | None = None,
-) -> tuple[LanguageModel, Artifact]:
+def train_stored(lm: LanguageModel, pairs: pd.DataFrame, recipe: TrainRecipe, *,
+                 compute: Compute = "auto", command: str = "rmutils train MODEL PAIRS --out FOLDER",
+                 named: str | None = None, means: Launch | None = None, at_once: int | None = None,
+                 label: str | None = None) -> tuple[LanguageModel, Artifact]:
     """`train`, but a training that is stored already is read instead; a stopped one goes on."""
     def make(folder: Path) -> dict:
         if means:

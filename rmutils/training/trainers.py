@@ -102,10 +102,9 @@ class WatchedDPO(_Watched, DPOTrainer):
         return result
 
 
-def build(
-    recipe: TrainRecipe, model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast,
-    data: datasets.Dataset, args: DPOConfig | SFTConfig, reference: PreTrainedModel | None,
-) -> WatchedDPO | WatchedSFT:
+def build(recipe: TrainRecipe, model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast,
+          data: datasets.Dataset, args: DPOConfig | SFTConfig,
+          reference: PreTrainedModel | None) -> WatchedDPO | WatchedSFT:
     """The trainer of a recipe. For DPO this computes the reference log-probabilities."""
     lora = LoraConfig(
         r=recipe.lora_rank, lora_alpha=recipe.lora_scale * recipe.lora_rank, lora_dropout=0.0,

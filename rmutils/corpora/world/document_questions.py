@@ -38,9 +38,8 @@ def right(world: Chronicle, number: int) -> tuple[list[Fact], list[Piece]]:
     return facts, pieces
 
 
-def document_questions(
-    world: Chronicle, length: int, count: Count, questions: int
-) -> list[Question]:
+def document_questions(world: Chronicle, length: int, count: Count,
+                       questions: int) -> list[Question]:
     """One fact each, of a document of its own."""
     facts, pieces = right(world, questions)
     before, after = world.wording(lookups.FRAMES["documents_qa"])
@@ -78,9 +77,8 @@ def document_hops(world: Chronicle, length: int, count: Count, questions: int) -
             for question, pair in zip(found, chains, strict=True)]
 
 
-def document_citations(
-    world: Chronicle, length: int, count: Count, questions: int
-) -> list[Question]:
+def document_citations(world: Chronicle, length: int, count: Count,
+                       questions: int) -> list[Question]:
     """One to three facts each, to be told with the numbers of their documents."""
     facts, pieces = right(world, questions)
     most = max(1, min(3, length // 120, questions))
@@ -164,27 +162,24 @@ AS_EXAMPLE = LabelForm("Text: {text}\nLabel: {label}\n", "", "\nText: {q}")
 """The question is one more example without its label, as in HELMET."""
 
 
-def coarse_labels(
-    world: Chronicle, length: int, count: Count, questions: int, form: LabelForm = ASKED
-) -> list[Question]:
+def coarse_labels(world: Chronicle, length: int, count: Count, questions: int,
+                  form: LabelForm = ASKED) -> list[Question]:
     """Four classes: whether a text is about a person, a place, an object or an event."""
     classes = [[relation.name for relation in of_kind] for of_kind in OF_KIND.values()]
     return _labelled(world, [_about_any(world, names) for names in classes], length, count,
                      questions, form)
 
 
-def fine_labels(
-    world: Chronicle, length: int, count: Count, questions: int, form: LabelForm = ASKED
-) -> list[Question]:
+def fine_labels(world: Chronicle, length: int, count: Count, questions: int,
+                form: LabelForm = ASKED) -> list[Question]:
     """Twelve classes: which relation a text tells. Names for examples last for 16,000 tokens."""
     names = world.random.sample(list(RELATIONS), MANY)
     return _labelled(world, [_about_any(world, [name]) for name in names], length, count,
                      questions, form)
 
 
-def name_labels(
-    world: Chronicle, length: int, count: Count, questions: int, form: LabelForm = ASKED
-) -> list[Question]:
+def name_labels(world: Chronicle, length: int, count: Count, questions: int,
+                form: LabelForm = ASKED) -> list[Question]:
     """Twelve classes: which person a text is about. No text that is asked about is an example."""
     persons = [world.entity("person") for _ in range(MANY)]
     return _labelled(world, [_about(world, person) for person in persons], length, count,
@@ -207,10 +202,8 @@ def _about(world: Chronicle, person: str) -> Iterator[str]:
         yield world.tell(world.random.choice(facts[4:]))
 
 
-def _labelled(
-    world: Chronicle, classes: Sequence[Iterator[str]], length: int, count: Count, questions: int,
-    form: LabelForm,
-) -> list[Question]:
+def _labelled(world: Chronicle, classes: Sequence[Iterator[str]], length: int, count: Count,
+              questions: int, form: LabelForm) -> list[Question]:
     """Texts to be labelled, and rounds of one example of each class, as far as they fit."""
     text_of = dict(zip(labels(world, len(classes)), classes, strict=True))
     order = itertools.chain.from_iterable(
@@ -234,9 +227,8 @@ def _labelled(
             for question, (_, label) in zip(found, asked, strict=True)]
 
 
-def document_question_at(
-    world: Chronicle, length: int, count: Count, places: Sequence[float]
-) -> list[Question]:
+def document_question_at(world: Chronicle, length: int, count: Count,
+                         places: Sequence[float]) -> list[Question]:
     """One question to the same documents, but for the place of the one that holds the answer."""
     (fact,), (gold,) = right(world, 1)
     before, after = world.wording(lookups.FRAMES["documents_qa"])

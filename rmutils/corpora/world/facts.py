@@ -100,9 +100,8 @@ class World:
                                                                   subject))
         return self.facts[key]
 
-    def new_fact(
-        self, relation: str | None = None, *, avoid: Collection[str] = (), reuse: float = 0.3
-    ) -> Fact:
+    def new_fact(self, relation: str | None = None, *, avoid: Collection[str] = (),
+                 reuse: float = 0.3) -> Fact:
         """A fact not known so far, about a known subject with probability `reuse`."""
         if relation and self._used_up(kind := lexicon.RELATIONS[relation].subject) and all(
                 (name, relation) in self.facts for name in self._known[kind]):

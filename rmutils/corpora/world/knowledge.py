@@ -268,9 +268,8 @@ def _given(world: World, told: Sequence[str], question: str) -> str:
     return world.wording(_TABLE["given"]).format(facts=" ".join(told), question=question)
 
 
-def _looked_up(
-    world: World, kind: str, facts: Sequence[Fact], needed: int, question: str, gold: str
-) -> Sample:
+def _looked_up(world: World, kind: str, facts: Sequence[Fact], needed: int, question: str,
+               gold: str) -> Sample:
     """A question about the first `needed` facts, told with the others in a random order."""
     told = [world.tell(fact) for fact in facts]
     answers = [fact.answer for fact in facts[:needed]]

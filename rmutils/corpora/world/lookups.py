@@ -17,9 +17,8 @@ PHRASES = {"pet": "a {}", "keepsake": "a {}", "instrument": "the {}", "river": "
 KEY_LETTERS = "ABCDEFGHKLMNPRSTVXYZ"
 
 
-def told(
-    world: World, *, avoid: Collection[str] = (), about_not: str | None = None
-) -> Iterator[Piece]:
+def told(world: World, *, avoid: Collection[str] = (),
+         about_not: str | None = None) -> Iterator[Piece]:
     """New facts in words, without end; none in relations to avoid, none that names one entity."""
     while True:
         fact = world.new_fact(avoid=avoid)
@@ -52,10 +51,8 @@ def rivals(world: World, facts: Sequence[Fact]) -> Iterator[Piece]:
             yield [world.tell(fact)]
 
 
-def look_up(
-    world: World, kind: str, frames: str, facts: Sequence[Fact], question: str, answer: str,
-    golds: tuple[str, ...], more: Iterator[Piece], length: int, count: Count,
-) -> Sample:
+def look_up(world: World, kind: str, frames: str, facts: Sequence[Fact], question: str, answer: str,
+            golds: tuple[str, ...], more: Iterator[Piece], length: int, count: Count) -> Sample:
     """A question to a text in which the facts lie at uniformly drawn depths."""
     before, after = world.wording(FRAMES[frames])
     support = tuple(world.tell(fact) for fact in facts)
@@ -199,9 +196,8 @@ def document(world: World, subject: str, lines: Sequence[str]) -> Piece:
     return piece
 
 
-def some_facts(
-    world: World, subject: str, relation: str | None = None, avoid: Collection[str] = ()
-) -> list[Fact]:
+def some_facts(world: World, subject: str, relation: str | None = None,
+               avoid: Collection[str] = ()) -> list[Fact]:
     """Two to four facts about a subject in any order, one in the relation, none to avoid."""
     names = [r.name for r in OF_KIND[world.kinds[subject]]
              if r.name not in avoid and r.name != relation]

@@ -71,10 +71,8 @@ def _outer_places(world: World, number: int, total: int, outer: float) -> list[i
     return chosen
 
 
-def fit(
-    build: Callable[[list[Piece]], Sample], more: Iterator[Piece], length: int, count: Count,
-    joint: str = " ",
-) -> Sample:
+def fit(build: Callable[[list[Piece]], Sample], more: Iterator[Piece], length: int, count: Count,
+        joint: str = " ") -> Sample:
     """The sample filled up to a length."""
     sample = build([])
     room = length - count(sample.prompt)
@@ -126,9 +124,8 @@ def woven(world: World, lines: Sequence[str]) -> Callable[[list[Piece]], str]:
                                       for line in piece])
 
 
-def padding(
-    world: World, room: int, count: Callable[[str], int], *, avoid: Collection[str] = ()
-) -> list[str]:
+def padding(world: World, room: int, count: Callable[[str], int], *,
+            avoid: Collection[str] = ()) -> list[str]:
     """Sentences that tell new facts and fill at most `room` tokens."""
     sentences: list[str] = []
     while True:

@@ -14,10 +14,8 @@ from rmutils.corpora.world.writing import Chronicle, Question, ask_all, with_ans
 LETTERS = "ABCD"
 
 
-def look_ups(
-    world: Chronicle, kind: str, frames: str, groups: Sequence[Sequence[Fact]],
-    more: Iterator[Piece], length: int, count: Count,
-) -> list[Question]:
+def look_ups(world: Chronicle, kind: str, frames: str, groups: Sequence[Sequence[Fact]],
+             more: Iterator[Piece], length: int, count: Count) -> list[Question]:
     """Questions about facts, each about a group of them."""
     before, after = world.wording(lookups.FRAMES[frames])
     lines = [world.tell(fact) for fact in dict.fromkeys(f for group in groups for f in group)]
@@ -33,9 +31,8 @@ def some(world: Chronicle, number: int) -> list[Fact]:
                            reuse=0) for _ in range(number)]
 
 
-def needles_among_rivals(
-    world: Chronicle, length: int, count: Count, questions: int
-) -> list[Question]:
+def needles_among_rivals(world: Chronicle, length: int, count: Count,
+                         questions: int) -> list[Question]:
     """One fact each, among facts easily taken for them and others, in equal parts."""
     facts = some(world, questions)
     return look_ups(world, "needle", "one", [[fact] for fact in facts],

@@ -92,11 +92,9 @@ class Chronicle(World):
                 for place, line in found}
 
 
-def ask_all(
-    world: Chronicle, kind: str, before: str, afters: Sequence[str],
-    build: Callable[[list[Piece]], str], more: Iterator[Piece], length: int, count: Count,
-    joint: str = " ",
-) -> list[Question]:
+def ask_all(world: Chronicle, kind: str, before: str, afters: Sequence[str],
+            build: Callable[[list[Piece]], str], more: Iterator[Piece], length: int, count: Count,
+            joint: str = " ") -> list[Question]:
     """Questions about one text, which is filled up so that the longest of them fits."""
     longest = max(afters, key=count)
     sample = fit(lambda pieces: Sample(kind, before, "", build(pieces), longest), more, length,
@@ -105,9 +103,8 @@ def ask_all(
     return [Question(kind, before, "", sample.context, after, told=told) for after in afters]
 
 
-def with_answer(
-    world: Chronicle, question: Question, facts: Sequence[Fact], answer: str, **known
-) -> Question:
+def with_answer(world: Chronicle, question: Question, facts: Sequence[Fact], answer: str,
+                **known) -> Question:
     """A question about facts with its answer, golds and support; `known` has other fields."""
     lines = {fact: line for line, (fact, _) in reversed(world.lines_in(question.context).items())}
     return replace(question, **{
@@ -209,8 +206,7 @@ def _slots(world: World, avoid: str = "") -> dict[str, str]:
                for name, pool in pools.items()}}
 
 
-def _written(
-    kind: str, prompt: str, lines: list[str], slots: dict[str, str], *topic: str
-) -> Sample:
+def _written(kind: str, prompt: str, lines: list[str], slots: dict[str, str],
+             *topic: str) -> Sample:
     text = " ".join(sentence(line.format(**slots)) for line in lines)
     return Sample(kind, sentence(prompt), text, golds=topic)

@@ -94,10 +94,8 @@ class General:
     drift: pd.DataFrame
 
 
-def evaluate_general(
-    lm: LanguageModel, config: GeneralConfig = GeneralConfig(), *,
-    base: LanguageModel | None = None, journal: Path | None = None,
-) -> General:
+def evaluate_general(lm: LanguageModel, config: GeneralConfig = GeneralConfig(), *,
+                     base: LanguageModel | None = None, journal: Path | None = None) -> General:
     """Ask a model all questions, and compare its next words with those of its base."""
     config = config.possible(lm.corpus)
     if not lm.chat:
@@ -126,9 +124,8 @@ def parts_of(lm: LanguageModel, config: GeneralConfig, base: LanguageModel | Non
             *(partial(_read, lm, base, turn + 1, i, text) for i, text in enumerate(texts))]
 
 
-def _ask(
-    lm: LanguageModel, name: str, task: Task, items: list[Item], kept: Journal, done: Done
-) -> None:
+def _ask(lm: LanguageModel, name: str, task: Task, items: list[Item], kept: Journal,
+         done: Done) -> None:
     def keep(key: str, answer: str) -> None:
         kept[key] = answer
         done(1)
@@ -138,10 +135,8 @@ def _ask(
     answer(lm, task, todo, keep)
 
 
-def _read(
-    lm: LanguageModel, base: LanguageModel, known: int, i: int, text: list[int], kept: Journal,
-    done: Done,
-) -> None:
+def _read(lm: LanguageModel, base: LanguageModel, known: int, i: int, text: list[int],
+          kept: Journal, done: Done) -> None:
     if f"passage {i}" not in kept:
         kept[f"passage {i}"] = passage_drift(lm, base, text, known)
         done(1)
@@ -176,9 +171,8 @@ def _odds(lm: LanguageModel, prompt: list[int], options: Sequence[str]) -> list[
     return log_probabilities(lm, [prompt] * len(ids), ids)
 
 
-def ask_side_by_side(
-    model: str, config: GeneralConfig, base: str | None, journal: Path, workers: int
-) -> None:
+def ask_side_by_side(model: str, config: GeneralConfig, base: str | None, journal: Path,
+                     workers: int) -> None:
     """Fill the journal of `evaluate_general`; each process takes every n-th task and passage."""
     corpus = corpus_of(model, base)
     of = _depends(ModelRef(model, base).identity, config.possible(corpus), corpus,
@@ -192,10 +186,8 @@ def _depends(model: str, config: GeneralConfig, corpus: str, base: str | None) -
     return [model, config.identity(), config.outside(), _digest(config, corpus), base]
 
 
-def _work(
-    model: str, config: GeneralConfig, base: str | None, kept: Journal, share: slice,
-    done: Callable[[float], object],
-) -> None:
+def _work(model: str, config: GeneralConfig, base: str | None, kept: Journal, share: slice,
+          done: Callable[[float], object]) -> None:
     lm = load_model(model, base=base)
     with mask_heads(lm, config.masked):
         for part in parts_of(lm, config, load_model(base) if base else None)[share]:
@@ -249,9 +241,8 @@ PERPLEXITY_BEFORE, PERPLEXITY = "perplexity before", "perplexity after"
 RATIO, LOSS = "perplexity after / before", "change of the loss"
 
 
-def passage_drift(
-    lm: LanguageModel, base: LanguageModel, text: Sequence[int], known: int
-) -> dict[str, float]:
+def passage_drift(lm: LanguageModel, base: LanguageModel, text: Sequence[int],
+                  known: int) -> dict[str, float]:
     """Sums over the tokens of a text from `known` on."""
     mine, theirs = (next_token_logits(model, text)[known - 1:-1].double().log_softmax(-1)
                     for model in (lm, base))

@@ -92,10 +92,8 @@ def chosen(config: HarnessConfig, known: Mapping[str, Benchmark]) -> dict[str, B
     return {name: known[name] for name in config.benchmarks}
 
 
-def command(
-    model: str, out: Path, config: HarnessConfig = HarnessConfig(), *,
-    known: Mapping[str, Benchmark] = BENCHMARKS, include: Path | None = None,
-) -> list[str]:
+def command(model: str, out: Path, config: HarnessConfig = HarnessConfig(), *,
+            known: Mapping[str, Benchmark] = BENCHMARKS, include: Path | None = None) -> list[str]:
     """The command line, which can also be given on another machine."""
     benchmarks = chosen(config, known)
     arguments = [f"pretrained={model}"]
@@ -135,9 +133,8 @@ def run_harness(words: Sequence[str]) -> None:
 
 
 @checked
-def lm_eval_model(
-    lm: LanguageModel | str | Path, *, batch: int = 8, thinking: bool | None = None
-) -> Any:
+def lm_eval_model(lm: LanguageModel | str | Path, *, batch: int = 8,
+                  thinking: bool | None = None) -> Any:
     """Return a model as lm-evaluation-harness takes it, without writing it to a folder.
 
     It stays the model that it is: with heads masked (`mask_heads`) or another attention it answers

@@ -111,10 +111,9 @@ def read_questions(path: Path) -> list[Question]:
     return found
 
 
-def mt_bench(
-    lm: LanguageModel, questions: Sequence[Question], judge: ServerJudge,
-    config: MTBenchConfig = MTBenchConfig(), *, journal: Path | None = None,
-) -> pd.DataFrame:
+def mt_bench(lm: LanguageModel, questions: Sequence[Question], judge: ServerJudge,
+             config: MTBenchConfig = MTBenchConfig(), *,
+             journal: Path | None = None) -> pd.DataFrame:
     """Answer the questions turn by turn and have every answer rated."""
     kept = Journal(journal, [lm.state, config.identity(), [asdict(one) for one in questions],
                              judge.identity, PROMPT])
@@ -182,10 +181,9 @@ def _asked(question: Question, said: list[str]) -> str:
     return PROMPT.format(conversation=f"<conversation>\n{turns}\n</conversation>", reference=right)
 
 
-def mt_bench_stored(
-    lm: LanguageModel, path: Path, judge: ServerJudge, config: MTBenchConfig = MTBenchConfig(), *,
-    compute: Compute = "auto", command: str,
-) -> tuple[pd.DataFrame, Artifact]:
+def mt_bench_stored(lm: LanguageModel, path: Path, judge: ServerJudge,
+                    config: MTBenchConfig = MTBenchConfig(), *, compute: Compute = "auto",
+                    command: str) -> tuple[pd.DataFrame, Artifact]:
     """`mt_bench` on the questions of a file, but stored ratings are read instead."""
     questions = read_questions(path)
     inputs = {"model": lm.state, "questions": sha256(path), "judge": judge.identity,

@@ -48,9 +48,8 @@ def missing() -> str:
     return ""
 
 
-def call(
-    code: str, function: str, calls: Sequence[Sequence[Any]], *, wall: float = WALL_SECONDS
-) -> Outcome:
+def call(code: str, function: str, calls: Sequence[Sequence[Any]], *,
+         wall: float = WALL_SECONDS) -> Outcome:
     """Define a function and call it."""
     if sys.platform != "linux":
         raise UserError(f"{REFUSED} (on Windows, WSL has them)")

@@ -73,9 +73,8 @@ def last_number(text: str) -> float | None:
     return float(found[-1].replace(",", "")) if found else None
 
 
-def _arithmetic_item(
-    kind: str, make: Callable[[random.Random], tuple[str, int]], draw: random.Random
-) -> Item:
+def _arithmetic_item(kind: str, make: Callable[[random.Random], tuple[str, int]],
+                     draw: random.Random) -> Item:
     question, value = make(draw)
     return Item(kind, f"{question} {_ONLY}", str(value),
                 lambda answer: passes(last_number(answer) == value))

@@ -15,10 +15,8 @@ from rmutils.stats import draws as draws_of_mean
 OVERALL = "overall"
 
 
-def averages(
-    table: pd.DataFrame, suite: Mapping[str, Sequence[str]] = SUITE, *, resamples: int = RESAMPLES,
-    seed: int = 0,
-) -> pd.DataFrame:
+def averages(table: pd.DataFrame, suite: Mapping[str, Sequence[str]] = SUITE, *,
+             resamples: int = RESAMPLES, seed: int = 0) -> pd.DataFrame:
     """Means of data sets, of categories, and of all, each with its interval."""
     rows = []
     for length, part in table.groupby("length"):
@@ -26,9 +24,8 @@ def averages(
     return pd.DataFrame(rows)
 
 
-def draws(
-    table: pd.DataFrame, *, resamples: int = RESAMPLES, seed: int = 0
-) -> dict[str, np.ndarray]:
+def draws(table: pd.DataFrame, *, resamples: int = RESAMPLES,
+          seed: int = 0) -> dict[str, np.ndarray]:
     """Value of each data set, followed by its values under resampling of texts."""
     wide = table.pivot(index=["dataset", "cluster", "sample"], columns="metric",
                        values="score").sort_index()
@@ -60,9 +57,8 @@ def _draws(scores: np.ndarray, clusters: np.ndarray, resamples: int, seed: int) 
         return (both[..., 0] / both[..., 1]).mean(-1)
 
 
-def _of_length(
-    length: int, part: pd.DataFrame, suite: Mapping[str, Sequence[str]], resamples: int, seed: int
-) -> list[dict]:
+def _of_length(length: int, part: pd.DataFrame, suite: Mapping[str, Sequence[str]], resamples: int,
+               seed: int) -> list[dict]:
     found = draws(part, resamples=resamples, seed=seed)
     known = {name for names in suite.values() for name in names}
     beyond = part.loc[~part["dataset"].isin(known)].groupby("category")["dataset"].unique()
@@ -100,10 +96,8 @@ def _sum(counts) -> tuple[int, ...]:
     return tuple(map(sum, zip(*counts, strict=True)))
 
 
-def _row(
-    length: int, level: str, name: str, values: np.ndarray, counts: tuple[int, ...],
-    missing: Sequence[str] = (),
-) -> dict:
+def _row(length: int, level: str, name: str, values: np.ndarray, counts: tuple[int, ...],
+         missing: Sequence[str] = ()) -> dict:
     return {"length": length, "level": level, "name": name,
             **interval_of(values, bounds=POINTS)._asdict(), "samples": counts[0],
             "texts": int(counts[1]), "unscored": int(counts[2]), "missing": ", ".join(missing)}

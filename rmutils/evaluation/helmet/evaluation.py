@@ -35,9 +35,8 @@ from rmutils.models.loading import ModelRef
 Grade = Callable[[str, Question], float | None]
 
 
-def score(
-    dataset: Dataset, metric: str, response: str, question: Question, grade: Grade | None = None
-) -> float:
+def score(dataset: Dataset, metric: str, response: str, question: Question,
+          grade: Grade | None = None) -> float:
     """0 to 100, of the better reading of a response; NaN if there is no score."""
     readings = {"raw": response.strip().removeprefix(dataset.prefix),
                 "parsed": parse(response, dataset.prefix)}
@@ -48,10 +47,8 @@ def score(
     return 100 * max(METRICS[metric](text, question) for text in read)
 
 
-def rows(
-    prompter: Prompter, asked: Sequence[Asked], responses: Sequence[str],
-    score_of: Callable[[Asked, str, str], float],
-) -> Iterator[dict]:
+def rows(prompter: Prompter, asked: Sequence[Asked], responses: Sequence[str],
+         score_of: Callable[[Asked, str, str], float]) -> Iterator[dict]:
     """A row per sample and metric, scored by `score_of` of question, metric and response."""
     d = prompter.dataset
     for ask, text in zip(asked, responses, strict=True):
@@ -66,10 +63,8 @@ def rows(
 
 
 @checked
-def evaluate(
-    lm: LanguageModel | str | Path, config: EvaluateConfig = EvaluateConfig(), *,
-    journal: Path | None = None, judge: GradingJudge | None = None,
-) -> pd.DataFrame:
+def evaluate(lm: LanguageModel | str | Path, config: EvaluateConfig = EvaluateConfig(), *,
+             journal: Path | None = None, judge: GradingJudge | None = None) -> pd.DataFrame:
     """Ask a model the questions of HELMET's seven categories, and score its answers.
 
     Parameters
@@ -132,20 +127,17 @@ def prompters_of(lm: LanguageModel, config: EvaluateConfig) -> list[Prompter]:
     return prompters
 
 
-def answered_and_scored(
-    model: AttachedModel, prompter: Prompter, config: EvaluateConfig, kept: Journal,
-    advance: Callable[[float], object], judge: GradingJudge | None = None,
-) -> list[dict]:
+def answered_and_scored(model: AttachedModel, prompter: Prompter, config: EvaluateConfig,
+                        kept: Journal, advance: Callable[[float], object],
+                        judge: GradingJudge | None = None) -> list[dict]:
     """The rows of a data set at one length."""
     asked = _answer(model, prompter, config, kept, advance)
     return [*rows(prompter, asked, [kept[_key(prompter, ask)] for ask in asked],
                   partial(_score, prompter, judge, kept))]
 
 
-def _answer(
-    model: AttachedModel, prompter: Prompter, config: EvaluateConfig, kept: Journal,
-    advance: Callable[[float], object],
-) -> list[Asked]:
+def _answer(model: AttachedModel, prompter: Prompter, config: EvaluateConfig, kept: Journal,
+            advance: Callable[[float], object]) -> list[Asked]:
     """Have all questions of a data set answered that are not yet; the questions."""
     asked = questions(prompter, config.samples)
     todo = [ask for ask in asked if _key(prompter, ask) not in kept]
@@ -160,10 +152,8 @@ def _answer(
     return asked
 
 
-def _score(
-    prompter: Prompter, judge: GradingJudge | None, kept: Journal, ask: Asked, metric: str,
-    response: str,
-) -> float:
+def _score(prompter: Prompter, judge: GradingJudge | None, kept: Journal, ask: Asked, metric: str,
+           response: str) -> float:
     """The metric's score, or the judge's, which is kept once it is given."""
     grade = judge.metrics.get(metric) if judge else None
     name = f"judged {metric} {_key(prompter, ask)} {judge.identity}" if judge else ""
@@ -179,9 +169,8 @@ def _key(prompter: Prompter, ask: Asked) -> str:
     return f"{prompter.dataset.name} {prompter.length} {ask.sample}"
 
 
-def evaluate_side_by_side(
-    model: str, config: EvaluateConfig, journal: Path, workers: int
-) -> pd.DataFrame:
+def evaluate_side_by_side(model: str, config: EvaluateConfig, journal: Path,
+                          workers: int) -> pd.DataFrame:
     """`evaluate` without a judge, by processes that each take every n-th data set and length."""
     shares = side_by_side(partial(_work, model, config), journal, workers, f"evaluation of {model}",
                           config.parts * config.samples,
@@ -195,9 +184,8 @@ def _depends(model: str, config: EvaluateConfig) -> list[Any]:
     return [model, config.identity(), config.outside()]
 
 
-def _work(
-    model: str, config: EvaluateConfig, kept: Journal, share: slice, done: Callable[[float], object]
-) -> list[list[dict]]:
+def _work(model: str, config: EvaluateConfig, kept: Journal, share: slice,
+          done: Callable[[float], object]) -> list[list[dict]]:
     with config.attached(load_model(model)) as attached:
         return [answered_and_scored(attached, prompter, config, kept, done)
                 for prompter in prompters_of(attached.lm, config)[share]]
@@ -212,10 +200,9 @@ def _facts(tables: Tables) -> dict[str, int]:
 EVALUATION = Stage[Tables]("evaluation", version=1, facts=_facts)
 
 
-def evaluate_stored(
-    model: LanguageModel | str, config: EvaluateConfig = EvaluateConfig(), *,
-    judge: GradingJudge | None = None, compute: Compute = "auto", workers: int = 1,
-) -> tuple[pd.DataFrame, Artifact]:
+def evaluate_stored(model: LanguageModel | str, config: EvaluateConfig = EvaluateConfig(), *,
+                    judge: GradingJudge | None = None, compute: Compute = "auto",
+                    workers: int = 1) -> tuple[pd.DataFrame, Artifact]:
     """`evaluate`, but a result that is stored already is read instead; a stopped run goes on."""
     ref, several = ModelRef(model), min(workers, config.parts) > 1
     ref.check_workers(workers)
@@ -253,9 +240,8 @@ def baselines(scores: np.ndarray, texts: np.ndarray) -> tuple[float, float]:
     return float(shuffled), float(np.max(constant))
 
 
-def baselines_stored(
-    model: str, config: EvaluateConfig, *, compute: Compute = "auto"
-) -> tuple[pd.DataFrame, Artifact]:
+def baselines_stored(model: str, config: EvaluateConfig, *,
+                     compute: Compute = "auto") -> tuple[pd.DataFrame, Artifact]:
     """Compare a stored evaluation with answers that do not depend on their question."""
     table, evaluation = evaluate_stored(model, config, compute="never")
     responses = table.drop_duplicates(["dataset", "length", "sample"]).set_index(

@@ -143,11 +143,9 @@ set -e
 """
 
 
-def write(
-    model: str, folder: Path, *, lengths: Sequence[int] = LENGTHS,
-    categories: Sequence[str] = CATEGORIES, chat: bool | None = None, thinking: bool = False,
-    vllm: bool = False, name: str | None = None,
-) -> Path:
+def write(model: str, folder: Path, *, lengths: Sequence[int] = LENGTHS,
+          categories: Sequence[str] = CATEGORIES, chat: bool | None = None, thinking: bool = False,
+          vllm: bool = False, name: str | None = None) -> Path:
     """Write a configuration for each category, and a script that runs them all."""
     if wrong := [length for length in lengths if length not in LENGTHS]:
         raise UserError(f"HELMET has no data of {', '.join(map(str, wrong))} tokens. It has "

@@ -216,9 +216,8 @@ class Prompter:
         return stop_ids
 
 
-def draw(
-    dataset: Dataset, world: Callable[[], Chronicle], room: int, count: Count, questions: int
-) -> list[Question]:
+def draw(dataset: Dataset, world: Callable[[], Chronicle], room: int, count: Count,
+         questions: int) -> list[Question]:
     """Questions about one text: as many as are wanted, or as fit beside their text."""
     for number in range(questions, 1, -1):
         try:
@@ -243,9 +242,8 @@ class Asked:
     prompt: Sequence[int]  # token ids
 
 
-def prompter_of(
-    lm: LanguageModel, dataset: Dataset, length: int, config: EvaluateConfig, count: Count
-) -> Prompter:
+def prompter_of(lm: LanguageModel, dataset: Dataset, length: int, config: EvaluateConfig,
+                count: Count) -> Prompter:
     """The prompts of a data set, in the form that suits the model where it is not prescribed."""
     own = lm.corpus == "world"
     if config.per_text:

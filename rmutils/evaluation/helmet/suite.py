@@ -54,10 +54,8 @@ DATASETS: Registry[Dataset] = Registry("data set", "rmutils.datasets")
 
 
 @checked
-def register_dataset(
-    name: str, category: str, metrics: tuple[str, ...], instruction: str, stands_for: str = "",
-    **settings: Any,
-) -> Callable[[T], T]:
+def register_dataset(name: str, category: str, metrics: tuple[str, ...], instruction: str,
+                     stands_for: str = "", **settings: Any) -> Callable[[T], T]:
     """Return a decorator that adds a data set to the evaluation.
 
     `EvaluateConfig(datasets=(name,))` asks for it; the suite stays as it is.

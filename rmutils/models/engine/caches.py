@@ -172,9 +172,8 @@ class Trunk:
                            for tensor in (own.keys, own.values)))
 
 
-def read_rows(
-    model: PreTrainedModel, trunks: Iterable[Trunk], prompts: Sequence[Sequence[int]], room: int = 0
-) -> DynamicCache:
+def read_rows(model: PreTrainedModel, trunks: Iterable[Trunk], prompts: Sequence[Sequence[int]],
+              room: int = 0) -> DynamicCache:
     """`Trunk.read` for each prompt into one cache, padded on the left."""
     lengths = [len(prompt) - 1 for prompt in prompts]
     cache = _room(model, max(lengths) + room, len(prompts))

@@ -50,9 +50,8 @@ def halve(error: RuntimeError, at_once: int, what: str) -> int:
     return at_once // 2
 
 
-def in_batches(
-    items: Sequence, size: int, act: Callable[[Sequence], Any], what: str
-) -> Iterator[tuple[Sequence, Any]]:
+def in_batches(items: Sequence, size: int, act: Callable[[Sequence], Any],
+               what: str) -> Iterator[tuple[Sequence, Any]]:
     """Call `act` on batches of a size, and on smaller ones once memory does not suffice."""
     start = 0
     while start < len(items):
@@ -107,19 +106,11 @@ class _Row:
 
 @checked
 @torch.inference_mode()
-def generate(
-    lm: LanguageModel | str | Path,
-    prompts: str | Sequence[str] | Sequence[Sequence[int]],
-    *,
-    max_new_tokens: int,
-    temperature: float = 0.0,
-    top_p: float = 1.0,
-    seeds: Sequence[int] | None = None,
-    stop_ids: Collection[int] | None = None,
-    contrast: ContrastiveDecoding | None = None,
-    batch_tokens: int | None = None,
-    done: Callable[[int, list[int]], None] | None = None,
-) -> Any:
+def generate(lm: LanguageModel | str | Path, prompts: str | Sequence[str] | Sequence[Sequence[int]],
+             *, max_new_tokens: int, temperature: float = 0.0, top_p: float = 1.0,
+             seeds: Sequence[int] | None = None, stop_ids: Collection[int] | None = None,
+             contrast: ContrastiveDecoding | None = None, batch_tokens: int | None = None,
+             done: Callable[[int, list[int]], None] | None = None) -> Any:
     """Answer each prompt: a text with a text, token ids with token ids.
 
     An answer depends on its prompt and seed only, not on the other prompts or their order, except

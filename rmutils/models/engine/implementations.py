@@ -53,10 +53,9 @@ def attached(model: PreTrainedModel, name: str, given: Mapping[int, object]) -> 
             module.__dict__.pop(name, None)
 
 
-def grouped_query(
-    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, *,
-    scaling: float, **kwargs,
-) -> tuple[Tensor, None]:
+def grouped_query(module: nn.Module, query: Tensor, key: Tensor, value: Tensor,
+                  attention_mask: Tensor | None, *, scaling: float,
+                  **kwargs) -> tuple[Tensor, None]:
     """SDPA in which a step of one token reads each key once, not once for each query head."""
     batch, heads, queries, size = query.shape
     if queries > 1:
@@ -91,10 +90,8 @@ def reading(model: PreTrainedModel) -> Iterator[None]:
         yield
 
 
-def in_two(
-    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, *,
-    scaling: float, **kwargs,
-) -> tuple[Tensor, None]:
+def in_two(module: nn.Module, query: Tensor, key: Tensor, value: Tensor,
+           attention_mask: Tensor | None, *, scaling: float, **kwargs) -> tuple[Tensor, None]:
     """SDPA for tokens that come after others, which computes nothing that the mask hides."""
     batch, heads, queries, size = query.shape
     before = key.shape[2] - queries

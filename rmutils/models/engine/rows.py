@@ -28,10 +28,8 @@ def rows_at_once(lm: LanguageModel, cache: DynamicCache, tokens: int) -> int:
 
 
 @torch.inference_mode()
-def write_rows(
-    lm: LanguageModel, prompts: Sequence[Sequence[int]], caches: list[DynamicCache], under: Under,
-    room: int,
-) -> list[list[int]]:
+def write_rows(lm: LanguageModel, prompts: Sequence[Sequence[int]], caches: list[DynamicCache],
+               under: Under, room: int) -> list[list[int]]:
     """Write greedy answers, one in each row."""
     device, said = lm.model.device, [list[int]() for _ in prompts]
     cache, rows = stack_caches(caches, room), np.arange(len(prompts))
