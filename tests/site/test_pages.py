@@ -68,7 +68,7 @@ def test_chapters_keep_what_they_promise(html):
         wrong[name] = [*looks(page, file), *not_stored(page), *(
             shown for section in here for shown in re.findall(r"[\w-]+ \(shipped\)", section.text))]
         live += here
-        read[f"chapters/{name}"] = words(page)  # the last: it takes from the page
+        read[f"chapters/{name}"] = words(page)
     assert not {name: told for name, told in wrong.items() if told}
     assert counted > 100 and len(live) >= 10 and not too_long(read)
 

@@ -10,21 +10,26 @@ parameters). `words.csv` holds the most that each page may have, which only ever
 import csv
 import re
 import sys
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from bs4 import BeautifulSoup
+from bs4 import BeautifulSoup, CData, NavigableString, Tag
+from bs4.element import PageElement
 
 CEILINGS = Path(__file__).with_name("words.csv")
 APART = ("api/", "_modules/", "gallery/", "genindex", "py-modindex", "search", "slides/")
 """The reference, and pages that nobody writes."""
-NO_PROSE = ("script, style, svg, pre, table, nav, form, iframe, math, mjx-container, .math, "
-            ".cell_input, .toctree-wrapper, .headerlink, .rm-beside, .rm-made, .rm-walk, .rm-case, "
-            ".rm-sides, .rm-thumbs, .rm-listing, .rm-parameters, .sd-btn, button, label, "
-            ".caption-number")
-WAITING = ("details, figcaption, .rm-caption, .exercise, .solution, .rm-quiz, .footnote-list, "
-           ".citation, div.citation-list, .dropdown, .toggle")
+NO_PROSE = {
+    "script", "style", "svg", "pre", "table", "nav", "form", "iframe", "math", "mjx-container",
+    "button", "label", ".math", ".cell_input", ".toctree-wrapper", ".headerlink", ".rm-beside",
+    ".rm-made", ".rm-walk", ".rm-case", ".rm-sides", ".rm-thumbs", ".rm-listing", ".rm-parameters",
+    ".sd-btn", ".caption-number"}
+WAITING = {
+    "details", "figcaption", ".rm-caption", ".exercise", ".solution", ".rm-quiz", ".footnote-list",
+    ".citation", ".citation-list", ".dropdown", ".toggle"}
+"""Elements by their name or a class."""
 WORD = re.compile(r"[^\W_]")
 
 
@@ -40,20 +45,22 @@ def parsed(file: Path) -> BeautifulSoup:
 
 
 def words(page: BeautifulSoup) -> Words:
-    """Count the words of a page, and take from it what is not counted."""
-    article = page.select_one("article")
-    if article is None:
-        return Words(0, 0)
-    for part in article.select(NO_PROSE):
-        part.extract()
-    every = _count(article.get_text(" "))
-    for part in article.select(WAITING):
-        part.extract()
-    return Words(_count(article.get_text(" ")), every)
+    """Count the words of a page."""
+    counted = Counter()
+    for text, waits in _prose(page.find("article") or (), False):
+        counted[waits] += sum(bool(WORD.search(word)) for word in text.split())
+    return Words(counted[False], counted.total())
 
 
-def _count(text: str) -> int:
-    return sum(bool(WORD.search(word)) for word in text.split())
+def _prose(parent: Iterable[PageElement], waits: bool) -> Iterator[tuple[str, bool]]:
+    """Yield the texts that count, and whether they wait."""
+    for child in parent:
+        if isinstance(child, Tag):
+            kinds = {child.name, *(f".{name}" for name in child.get("class", ()))}
+            if not kinds & NO_PROSE:
+                yield from _prose(child, waits or bool(kinds & WAITING))
+        elif type(child) in (NavigableString, CData):  # and no comment
+            yield child, waits
 
 
 def pages(html: Path) -> Iterator[tuple[str, Path]]:
