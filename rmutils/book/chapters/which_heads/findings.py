@@ -44,7 +44,7 @@ def costs(result: experiment.WhichHeads) -> pd.DataFrame:
 def _lost(result: experiment.WhichHeads, outcome: str,
           part: pd.DataFrame) -> tuple[pd.Series, dict[str, np.ndarray]]:
     """What the whole model has of an outcome, and what it loses: by policy, (samples, draws)."""
-    whole = result.outcomes.query("policy == @WHOLE and outcome == @outcome").set_index(
+    whole = result.outcomes.query("policy == @experiment.WHOLE and outcome == @outcome").set_index(
         "sample")["value"]
     return whole, {policy: whole.to_numpy()[:, None] - group.pivot(
         index="sample", columns="draw", values="value").loc[whole.index].to_numpy()
@@ -55,7 +55,7 @@ def compare_ablations(by_how: Mapping[str, experiment.WhichHeads]) -> pd.DataFra
     """Return the five comparisons of `data/plans/which_heads_ablations.yml` on one model."""
     def beyond(how: str, kind: str) -> np.ndarray:
         part = by_how[how].outcomes.query(
-            "policy != @WHOLE and outcome == @PRIMARY and kind == @kind")
+            "policy != @experiment.WHOLE and outcome == @experiment.PRIMARY and kind == @kind")
         _, lost = _lost(by_how[how], experiment.PRIMARY, part)
         return np.asarray(lost[experiment.TOP] - lost[experiment.MATCHED])
 
