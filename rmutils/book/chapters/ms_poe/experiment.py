@@ -35,6 +35,7 @@ AT_ONCE = 3  # variants of a measurement of a cause: a part of the plan is store
 MANY, ONE, REVERSED = "1 to 1.5", "all 1.25", "1.5 to 1"
 """Ratios of the same mean: one for each head, one for all heads, and the reversed order."""
 AUTHORS, SPARED, YARN = "1.2 to 1.8, by prompt", "1 to 1.5, spared", "YaRN"
+ON_YARN = " on YaRN"  # ends the name of a variant whose positions YaRN has stretched before
 LOOKS_BACK = 0.4  # mean attention to the token before, from which on a head is spared
 
 
@@ -66,7 +67,7 @@ def variant(name: str, lm: LanguageModel, trained: int, yarn: float) -> Attentio
     """Return a variant of the plan by its name, for a model whose heads may be spared."""
     if name == PLAIN:
         return Plain()
-    if name == "YaRN":
+    if name == YARN:
         return Extended(factor=yarn, trained=trained)
     if name.endswith(", by prompt"):
         return MsPoe(order="position_aware")
@@ -113,20 +114,23 @@ def planned(plan: Plan) -> list[PositionsConfig]:
     p = plan.content
     grid = {"needles": p["needles"]["count"], "depths": tuple(p["needles"]["depths"]),
             "max_new_tokens": 24}
-    strained, causes = p["strained"], p["causes"]
+    strained = p["strained"]
     texts = under_variants.TextsConfig(count=strained["texts"])
-    names = (PLAIN, *causes["variants"])
-    return [PositionsConfig(
+    runs = [PositionsConfig(
         model=model, variants=(PLAIN, *strained["variants"]), texts=texts,
         trained=strained["trained"], yarn=strained["yarn"],
         needles=DetectConfig(lengths=(strained["length"],), **grid))
-        for model in strained["models"]] + [PositionsConfig(
+        for model in strained["models"]]
+    if causes := p.get("causes"):
+        names = (PLAIN, *causes["variants"])
+        runs += [PositionsConfig(
             model=model, cause=cause, snapshot=causes["snapshots"][model], outer=causes[cause],
             further=causes["further"], trained=causes["trained"], yarn=causes["yarn"],
             variants=names[start : start + AT_ONCE], texts=texts,
             needles=DetectConfig(lengths=tuple(causes["lengths"].values()), **grid))
-        for model in causes["models"] for start in range(0, len(names), AT_ONCE)
-        for cause in CAUSES]
+            for model in causes["models"] for start in range(0, len(names), AT_ONCE)
+            for cause in CAUSES]
+    return runs
 
 
 def _make(config: PositionsConfig, folder: Path) -> dict[str, Any]:
@@ -135,11 +139,13 @@ def _make(config: PositionsConfig, folder: Path) -> dict[str, Any]:
     kept = Journal(folder / ".done.jsonl", depends_on(lm, config, config.needles))
     for name in config.variants:
         if name not in kept:
-            how = variant(name, lm, config.trained, config.yarn)
-            kept[name] = {table: rows.assign(variant=name).to_dict("records") for table, rows in
-                          under_variants.measure(lm, under_variants.VariantConfig(
-                              variant=how, needles=config.needles, documents=None,
-                              texts=config.texts)).items()}
+            first, then = (variant(one, lm, config.trained, config.yarn) for one in (
+                YARN if name.endswith(ON_YARN) else PLAIN, name.removesuffix(ON_YARN)))
+            with first.attached(lm):
+                kept[name] = {table: rows.assign(variant=name).to_dict("records") for table, rows
+                              in measure(lm, VariantConfig(
+                                  variant=then, needles=config.needles, documents=None,
+                                  texts=config.texts)).items()}
     write_tables({table: pd.concat([pd.DataFrame(kept[name][table]) for name in
                                     config.variants]).drop(columns=["response", "kept"],
                                                            errors="ignore")
@@ -154,6 +160,11 @@ POSITIONS = Experiment[PositionsConfig, Artifact](
     inputs=lambda run: ({"recipe": RECIPES[run.model].digest()} if run.cause
                         else {"model": identify(run.model)}),
     notebook="11_ms_poe", parameter="compute_planned")
+SCALES = Experiment[PositionsConfig, Artifact](
+    name="ms-poe-scales", config=PositionsConfig, plan="ms_poe_scales", planned=planned,
+    keys=("model",), make=_make, label=lambda run: "scales",
+    inputs=lambda run: {"model": identify(run.model)},
+    notebook="11_ms_poe", parameter="compute_scales")
 
 
 def _trained(config: PositionsConfig) -> Path:
