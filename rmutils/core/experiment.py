@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import Any, Generic, NamedTuple, Self, TypeVar
 
 import pandas as pd
-import yaml
 
 from rmutils.core.config import Config, run_notebook
 from rmutils.core.errors import NotStored, UserError
-from rmutils.core.files import sha256
+from rmutils.core.files import parse_yaml, read_text, sha256
 from rmutils.core.paths import PLANS
 from rmutils.core.results import Artifact, Compute, Stage, read_tables
 
@@ -41,13 +40,13 @@ def load_plan(name: str) -> Plan:
     path = PLANS / f"{name}.yml"
     if not path.exists():
         raise UserError(f"there is no plan {name}: {path} is no file.")
-    return Plan(name, sha256(path)[:16], deepcopy(_content(path.read_text(encoding="utf-8"))))
+    return Plan(name, sha256(path)[:16], deepcopy(_content(read_text(path), str(path))))
 
 
 @cache
-def _content(text: str) -> Any:
+def _content(text: str, name: str) -> Any:
     """Parse a plan, which takes long and is asked for by each of its runs."""
-    return yaml.safe_load(text)
+    return parse_yaml(text, name)
 
 
 class LeftOut(UserError):

@@ -45,7 +45,10 @@ def material(config: DetectConfig, corpus: str) -> tuple[list[Haystack], list[Ne
         if config.needles and config.needles > len(needles):
             raise UserError(f"needles={config.needles}, but the set has {len(needles)}.")
         chosen = needles[: config.needles]
-    for needle in chosen:
+    for i, needle in enumerate(chosen):
+        if needle in chosen[:i]:
+            raise UserError(f"needle {i + 1} is needle {chosen.index(needle) + 1} again: "
+                            f"{needle.needle[:60]!r}. It would count as two.")
         recall, unit = kind_of(config).recall(needle.real_needle, needle.real_needle)
         if not recall:
             why = ("it has no letter or digit" if unit != "ROUGE-1" or needle.real_needle.isascii()

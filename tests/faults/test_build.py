@@ -176,7 +176,7 @@ def test_profiles_that_are_none(project):
     bomb = "".join(f"x{i}: &a{i} {{y: [{', '.join([f'*a{i - 1}'] * 9) if i else 1}]}}\n"
                    for i in range(30))
     for text in ("a: [", "[1]", "smoke: 1", "smoke: {first: [1]}", "? {a: 1}\n: 2", "[" * 9999,
-                 bomb, "\x00"):
+                 bomb, "\x00", "smoke: {first: {seed: 1, seed: 2}}"):
         (project.root / "notebooks" / "profiles.yaml").write_text(text)
         with pytest.raises(UserError, match="profiles.yaml: expected profile: notebook"):
             chapters(project.root, "smoke")

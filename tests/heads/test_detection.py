@@ -148,6 +148,13 @@ def test_an_answer_that_never_counts_is_refused(llama, tmp_path):
     detection.material(grid, "book")
 
 
+def test_a_needle_twice_is_refused(llama):
+    """It would count as two in every interval."""
+    one, other = detection.material(GRID, "book")[1][:2]
+    with pytest.raises(UserError, match="needle 3 is needle 1 again"):
+        detect(llama, GRID.changed({"needles": [one, other, one]}))
+
+
 def test_needles_are_those_of_the_models_corpus(llama):
     """A case's prompt is taken from the world if the configuration says so."""
     book = detection.build_cases(llama, GRID)

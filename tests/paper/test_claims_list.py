@@ -122,11 +122,12 @@ def test_refused(write, change, message):
 
 
 def test_files_that_are_no_lists_of_claims(tmp_path, write):
-    with pytest.raises(UserError, match=r"does not exist\. Restore it with: git checkout"):
+    with pytest.raises(UserError, match=r"No such file.*\. Restore it with: git checkout"):
         load_claims(tmp_path / "nowhere")
     with pytest.raises(UserError, match="twice: more than one claim has this id"):
         write({"id": "twice"}, {"id": "twice"})
     for text, message in (("- {", "is no YAML"), ("id: a", "a list of claims"),
+                          ("- {id: a, claim: b, id: c}", "'id' occurs twice.*line 1"),
                           ("- only words", "claim 1: ")):
         (tmp_path / CLAIMS).write_text(text)
         with pytest.raises(UserError, match=message):

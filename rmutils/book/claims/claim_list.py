@@ -7,7 +7,6 @@ from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 import pandas as pd
-import yaml
 from pydantic import Field, ValidationError, model_validator
 
 from rmutils.book import verdicts
@@ -20,7 +19,7 @@ from rmutils.book.chapters.training_effect import findings as training_effect
 from rmutils.book.verdicts import together
 from rmutils.core.config import Config
 from rmutils.core.errors import NotStored, UserError
-from rmutils.core.files import intact
+from rmutils.core.files import intact, read_yaml
 from rmutils.core.journal import progress_bar
 from rmutils.core.paths import restore
 from rmutils.paper.tables import PAPER
@@ -132,11 +131,9 @@ def load_claims(folder: Path = PAPER) -> tuple[Claim, ...]:
     path = Path(folder) / CLAIMS
     fix = f"Restore it with: {restore(path)}"
     try:
-        records = yaml.safe_load(intact(path).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise UserError(f"{path} does not exist. {fix}") from None
-    except (UnicodeDecodeError, yaml.YAMLError) as error:
-        raise UserError(f"{path} is no YAML: {' '.join(str(error).split())}. {fix}") from error
+        records = read_yaml(intact(path))
+    except UserError as error:
+        raise UserError(f"{error} {fix}") from error
     if not isinstance(records, list):
         raise UserError(f"{path}: a list of claims is expected. {fix}")
     claims = tuple(_claim(record, number, path) for number, record in enumerate(records, 1))

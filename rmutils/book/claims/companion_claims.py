@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pandas as pd
-import yaml
 
 from rmutils.book.chapters.ms_poe import findings as ms_poe
 from rmutils.book.chapters.olmo3_recipe import findings as olmo3_recipe
@@ -11,6 +10,7 @@ from rmutils.book.chapters.scale.work import roofline
 from rmutils.book.chapters.select_attention import findings as select_attention
 from rmutils.book.chapters.share_attention import findings as share_attention
 from rmutils.book.findings import named_finding, say
+from rmutils.core.files import read_yaml
 
 DECLARED = ms_poe, olmo3_recipe, select_attention, share_attention
 """Modules whose findings the file names."""
@@ -18,7 +18,7 @@ DECLARED = ms_poe, olmo3_recipe, select_attention, share_attention
 
 def companion_claims() -> pd.DataFrame:
     """Compare claims of the companion texts with what is stored; nothing is computed."""
-    rows = yaml.safe_load(Path(__file__).with_suffix(".yml").read_text(encoding="utf-8"))
+    rows = read_yaml(Path(__file__).with_suffix(".yml"))
     held = roofline([8_000], [0.1])["held_share"].iloc[0]
     for row in rows:
         asked = {name: named_finding(*of) for name, of in row.pop("findings", {}).items()}

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 
 from rmutils.book.chapters.contrast_without_training import CONTRASTED
 from rmutils.book.chapters.data_and_training.half_learned import HALF_LEARNED
@@ -34,6 +33,7 @@ from rmutils.core import paths
 from rmutils.core.config import DEVICE, Config
 from rmutils.core.errors import UserError
 from rmutils.core.experiment import Experiment, Runs
+from rmutils.core.files import read_yaml
 from rmutils.models.costs import PEAK, TIMINGS, parameters, to_fetch, weight
 from rmutils.models.known_models import REGISTRY
 from rmutils.models.loading import window_of
@@ -115,7 +115,7 @@ class Costs:
 
 def load_costs(notebook: Path) -> Costs:
     """Read what `notebooks/costs.yml` and the record say of a notebook."""
-    known = yaml.safe_load(COSTS.read_text(encoding="utf-8"))
+    known = read_yaml(COSTS)
     runs = [Measured(**run) for run in json.loads(TIMINGS.read_text(encoding="utf-8"))["runs"]
             if run["notebook"] == notebook.stem]
     if notebook.stem not in known or not runs:
@@ -256,7 +256,7 @@ def _short(value: Any) -> str:
 
 def fitted(costs: Costs, given: Mapping[str, Any]) -> Fitted:
     """Fit a run to `LIMIT`, if a large model makes it longer."""
-    rows = yaml.safe_load(SMALLER.read_text(encoding="utf-8")).get(costs.notebook.stem, [])
+    rows = read_yaml(SMALLER).get(costs.notebook.stem, [])
     cut: dict[str, Any] = {}
 
     def seconds() -> float:

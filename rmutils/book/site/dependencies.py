@@ -22,7 +22,7 @@ from rmutils.book.site.parameters import check_parameters
 from rmutils.core import paths
 from rmutils.core.config import digest
 from rmutils.core.errors import UserError
-from rmutils.core.files import read_text, sha256
+from rmutils.core.files import YAML, parse_yaml, read_text, sha256
 
 PACKAGE = paths.ROOT / "rmutils"
 LOCK = paths.ROOT / "requirements.lock"
@@ -192,13 +192,12 @@ def _read(notebook: Path) -> dict[str, Any]:
 
 def _profile(root: Path, profile: str) -> dict[str, dict]:
     file = root / "notebooks" / "profiles.yaml"
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the second is slow on many brackets
     try:
         text = read_text(file) if file.exists() else ""
-        if any(isinstance(token, yaml.AliasToken) for token in yaml.scan(text, loader)):
+        if any(isinstance(token, yaml.AliasToken) for token in yaml.scan(text, YAML)):
             raise ValueError("aliases (*name) can stand for any number of values")
-        profiles = PROFILES.validate_python(yaml.load(text, loader) or {})
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        profiles = PROFILES.validate_python(parse_yaml(text, file.name) or {})
+    except (yaml.YAMLError, UserError, ValueError, RecursionError) as error:
         raise UserError(f"{file}: expected profile: notebook: parameter: value "
                         f"({error}).") from error
     if profile != "embedded" and profile not in profiles:

@@ -20,6 +20,7 @@ from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 from rmutils.book.site.parameters import as_word
+from rmutils.core.files import read_yaml
 
 FOLDER = "gallery"  # where the pages of runs stand in the book
 
@@ -236,7 +237,7 @@ def write(root: Path, book: Path) -> None:
             others.append(run)
     gallery.write_text(f"{text}\n{listing(others) if others else NONE}", encoding="utf-8")
     contents = book / "_toc.yml"
-    toc = yaml.safe_load(contents.read_text(encoding="utf-8"))
+    toc = read_yaml(contents)
     for entry in entries(toc) if runs else []:
         if entry["file"] == PAGE:
             entry["sections"] = [{"file": run.page, "title": heading(run)} for run in runs]

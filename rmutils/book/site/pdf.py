@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urldefrag
 
 import typer
-import yaml
 from pypdf import PageObject, PdfReader, PdfWriter
 from pypdf.generic import ArrayObject, Fit, NameObject, NumberObject
 
@@ -28,6 +27,7 @@ from rmutils.book.site.steps import HTML, STATE, clock
 from rmutils.book.templates import template
 from rmutils.core import paths
 from rmutils.core.errors import UserError, exit_with_message
+from rmutils.core.files import read_yaml
 from rmutils.core.journal import progress_bar
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ def browsing() -> Iterator[Browser]:
 
 def write(html: Path, output: Path) -> int:
     """Print a built book; returns the number of its pages."""
-    toc = yaml.safe_load((paths.BOOK / "_toc.yml").read_text(encoding="utf-8"))
+    toc = read_yaml(paths.BOOK / "_toc.yml")
     entries, printed = contents(toc, html), []
     output.parent.mkdir(parents=True, exist_ok=True)
     with browsing() as browser:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rmutils.core.errors import NotStored
+from rmutils.core.files import read_yaml
 from rmutils.core.paths import BOOK, CORPORA, SHIPPED_MODELS
 from rmutils.core.results import stored
 
@@ -118,12 +119,10 @@ def cards(name: str) -> dict[str, Any] | None:
 
 def scenes(lm: LanguageModel) -> list[dict[str, Any]]:
     """What can be asked with one click: haystack, needle, question, answer and depth."""
-    import yaml
-
     from rmutils.corpora.niah import SENTENCE_END, load_haystacks, load_needles
 
     if lm.name == REAL:
-        return yaml.safe_load((BOOK / FOLDER / "scenes.yml").read_text(encoding="utf-8"))
+        return read_yaml(BOOK / FOLDER / "scenes.yml")
     made = []
     for haystack, needle in zip(load_haystacks(CORPORA["world"] / "haystack")[:OFFERED],
                                 load_needles(NEEDLES)[:OFFERED], strict=True):

@@ -7,7 +7,6 @@ from html import escape
 from io import BytesIO, StringIO
 from string import Formatter
 
-import yaml
 from markdown_it import MarkdownIt
 from matplotlib.figure import Figure
 from pybtex import format_from_file
@@ -28,6 +27,7 @@ from rmutils.book.site.steps import STATE
 from rmutils.book.templates import template
 from rmutils.core import paths
 from rmutils.core.errors import UserError, exit_with_message
+from rmutils.core.files import parse_yaml, read_yaml
 from rmutils.paper import load_published_maps
 
 SOURCE, OUTPUT = paths.ROOT / "report" / "report.md", paths.ROOT / STATE / "report" / "report.pdf"
@@ -45,7 +45,7 @@ DRAWN: dict[str, Callable[[], Figure]] = {
 def written(source: str) -> str:
     """Return the text with its findings, as Markdown with the title on top."""
     _, head, body = source.split("---\n", 2)
-    about = yaml.safe_load(head)
+    about = parse_yaml(head, "the report")
     known = {name: named_finding(*asked) for name, asked in about["findings"].items()}
     expected: dict[str, Verdict] = {
         name: UNDECIDED if name in about["undecided"] else SHOWN for name in known}
@@ -73,7 +73,7 @@ def document(text: str) -> str:
     html = re.sub(r'<p><img src="([\w-]+)" alt="([^"]*)" /></p>', _figure, html)
     listed = format_from_file(str(paths.BOOK / "references.bib"), style="unsrt",
                               citations=list(cited), output_backend="html")
-    authors = yaml.safe_load(CITATION.read_text(encoding="utf-8"))["authors"]
+    authors = read_yaml(CITATION)["authors"]
     by = ", ".join(escape(one.get("name") or f"{one['given-names']} {one['family-names']}")
                    for one in authors)
     html = html.replace("</h1>", f"</h1>\n<p><i>{by}</i></p>", 1)

@@ -8,7 +8,6 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-import yaml
 from markdown_it import MarkdownIt
 from matplotlib import rc_context
 from matplotlib.figure import Figure
@@ -18,6 +17,7 @@ from rmutils.book.site.pages import CITATION
 from rmutils.book.site.pages.frame import FOUND
 from rmutils.book.site.parameters import load_notebook
 from rmutils.core.errors import UserError
+from rmutils.core.files import read_yaml
 
 FOLDER = "slides"  # folder of the lists, in `book/`
 PLACE = "_static/slides"  # folder of the files, in the built pages
@@ -39,7 +39,7 @@ def write_slides(book: Path, pages: Path) -> list[Path]:
     for lesson in lessons:
         made.append(pages / PLACE / f"{lesson.stem}.html")
         try:
-            made[-1].write_text(render(yaml.safe_load(lesson.read_text("utf-8")), chapters, frame),
+            made[-1].write_text(render(read_yaml(lesson), chapters, frame),
                                 encoding="utf-8")
         except UserError as error:
             raise UserError(f"{lesson.name}: {error}") from None
@@ -52,7 +52,7 @@ def render(lesson: dict[str, Any], chapters: dict[str, NotebookNode], frame: Tem
     for number, slide in enumerate(lesson["slides"], 2):
         slides.append(_slide(slide, number, chapters, before))
         before = slide.get("model", before)
-    paper, = yaml.safe_load(CITATION.read_text(encoding="utf-8"))["references"]
+    paper, = read_yaml(CITATION)["references"]
     authors = " and ".join(f"{a['given-names']} {a['family-names']}" for a in paper["authors"])
     return frame.substitute(
         title=html.escape(lesson["title"]), about=html.escape(lesson["about"]),

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -21,7 +20,7 @@ from rmutils.book.site.steps import HTML
 from rmutils.book.templates import template
 from rmutils.core import paths
 from rmutils.core.errors import UserError, exit_with_message
-from rmutils.core.files import sha256
+from rmutils.core.files import read_yaml, sha256
 
 NAME = "retmask-reproduced"
 LICENCES = {"code": "https://spdx.org/licenses/Apache-2.0",
@@ -37,7 +36,7 @@ EPOCH = (1980, 1, 1, 0, 0, 0)
 
 def about() -> dict[str, Any]:
     """What `CITATION.cff` says of the project."""
-    return yaml.safe_load(CITATION.read_text(encoding="utf-8"))
+    return read_yaml(CITATION)
 
 
 def croissant(root: Path) -> dict[str, Any]:

@@ -10,9 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
-import yaml
-
-from rmutils.core.files import intact
+from rmutils.core.files import intact, read_yaml
 from rmutils.core.paths import DATA
 from rmutils.corpora.world import World
 from rmutils.corpora.world import lexicon as words
@@ -210,7 +208,7 @@ _FENCED = re.compile(r"```[a-zA-Z]*\n(.*?)(?:```|\Z)", re.DOTALL)
 
 def coding(count: int, seed: int) -> list[Item]:
     """The first `count` problems; there are no seeds to them."""
-    problems = yaml.safe_load(intact(PROBLEMS).read_text(encoding="utf-8"))
+    problems = read_yaml(intact(PROBLEMS))
     return [_coding_item(problem) for problem in problems[:count]]
 
 

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import yaml
 
 from rmutils.book.chapters.share_attention.findings import key_groups
 from rmutils.book.claims.small_checks import OURS, engines, planned_flattery
 from rmutils.book.site.pages import COVERAGE
 from rmutils.book.site.pages.items import folded, literal, table
+from rmutils.core.files import read_yaml
 from rmutils.core.paths import DATA
 from rmutils.paper import load_tables
 from rmutils.paper.tables import EDITIONS
@@ -31,8 +31,8 @@ NOT_YET = "not computed yet"  # words of the reason why an item waits for runs
 
 def read_coverage() -> list[dict[str, Any]]:
     """All papers with their items; those of `CLAIMS` follow from the list of claims."""
-    found: list[dict[str, Any]] = yaml.safe_load(COVERAGE.read_text(encoding="utf-8"))
-    claims = yaml.safe_load((DATA / "paper/claims.yml").read_text(encoding="utf-8"))
+    found: list[dict[str, Any]] = read_yaml(COVERAGE)
+    claims = read_yaml(DATA / "paper/claims.yml")
     waiting = {place: item["why"] for paper in found for item in paper["items"]
                if NOT_YET in item.get("why", "") for place in item.get("where", ())}
     return [*found[:2], {"paper": CLAIMS, "items": [_claim(one, waiting) for one in claims]},

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import yaml
 from docutils import nodes
 from docutils.statemachine import StringList
 from nbformat import NotebookNode
@@ -39,6 +38,7 @@ from rmutils.book.site.pages.standards import missing, standards
 from rmutils.book.site.pages.walk import walk
 from rmutils.book.site.parameters import read_parameters
 from rmutils.core.errors import UserError
+from rmutils.core.files import read_yaml
 from rmutils.core.paths import NOTEBOOKS
 from rmutils.paper import audit, load_tables
 from rmutils.paper.comparisons import ABOUT_SCORES, ABOUT_SENTENCES, beside_gains
@@ -276,7 +276,7 @@ def bibtex(book: Path, *keys: str) -> str:
 
 def citation(book: Path) -> str:
     """This project as `CITATION.cff` describes it: a line, and an entry for a bibliography."""
-    known = yaml.safe_load(CITATION.read_text(encoding="utf-8"))
+    known = read_yaml(CITATION)
     authors = [one.get("name") or f"{one['family-names']}, {one['given-names']}"
                for one in known["authors"]]
     fields = {"title": f"{{{known['title']}}}", "author": " and ".join(f"{{{a}}}" for a in authors),

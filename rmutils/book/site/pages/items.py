@@ -6,12 +6,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import yaml
 from nbformat import NotebookNode
 
 from rmutils.book.figures.report import MOST_ROWS, fold
 from rmutils.book.site.gallery import entries, picture_file
 from rmutils.book.site.parameters import load_notebook
+from rmutils.core.files import read_yaml
 
 TABLE = re.compile(r'<div class="rm-scroll".*?<p class="rm-caption">(.*?)</p>', re.DOTALL)
 MADE = '<details class="rm-made">'
@@ -105,7 +105,7 @@ def rows_of_notes(notebook: NotebookNode) -> Iterator[list[tuple[int, int]]]:
 
 def chapters(book: Path) -> Iterator[tuple[str, NotebookNode]]:
     """Name and executed notebook of each chapter, in the order of the table of contents."""
-    contents = yaml.safe_load((book / "_toc.yml").read_text(encoding="utf-8"))
+    contents = read_yaml(book / "_toc.yml")
     for file in (contents["root"], *(entry["file"] for entry in entries(contents))):
         if file.startswith("chapters/"):
             yield file.removeprefix("chapters/"), load_notebook(book / f"{file}.ipynb")
@@ -113,7 +113,7 @@ def chapters(book: Path) -> Iterator[tuple[str, NotebookNode]]:
 
 def by_part(book: Path) -> Iterator[tuple[str, list[tuple[str, NotebookNode]]]]:
     """Caption of each part of the table of contents that has chapters, and these."""
-    contents = yaml.safe_load((book / "_toc.yml").read_text(encoding="utf-8"))
+    contents = read_yaml(book / "_toc.yml")
     known = dict(chapters(book))
     for part in contents["parts"]:
         names = [entry["file"].removeprefix("chapters/") for entry in entries(part)]

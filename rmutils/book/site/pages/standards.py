@@ -7,10 +7,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from rmutils.book.site.pages import CITATION, FAULTS, STANDARDS
 from rmutils.book.site.pages.items import folded, literal, table
+from rmutils.core.files import read_yaml
 from rmutils.core.paths import DATA, ROOT
 from rmutils.paper import audit
 
@@ -21,7 +20,7 @@ SIGNS = {"yes": "✓ yes", "no": "✗ no", "not applicable": "– not applicable
 def read_standards() -> list[dict[str, Any]]:
     """All standards, with answers and reasons whose facts are filled in."""
     known = facts()
-    found = yaml.safe_load(STANDARDS.read_text(encoding="utf-8"))
+    found = read_yaml(STANDARDS)
     for item in (item for standard in found for item in standard["items"]):
         if item["answer"] not in SIGNS:
             item["answer"] = "yes" if known[item["answer"]] not in ("none", False) else "no"
@@ -32,14 +31,14 @@ def read_standards() -> list[dict[str, Any]]:
 @cache
 def facts() -> dict[str, Any]:
     """What answers are computed from."""
-    citation = yaml.safe_load(CITATION.read_text(encoding="utf-8"))
+    citation = read_yaml(CITATION)
     faults = json.loads(FAULTS.read_text(encoding="utf-8"))["runs"]
     manifests = [json.loads(path.read_text(encoding="utf-8"))
                  for path in (DATA / "artifacts").glob("*/*/*/manifest.json")]
     recorded = sum({"hardware", "packages", "commit"} <= {*one["environment"]} for one in manifests)
     agrees = audit()["agrees"]
     return {
-        "claims": len(yaml.safe_load((DATA / "paper/claims.yml").read_text(encoding="utf-8"))),
+        "claims": len(read_yaml(DATA / "paper/claims.yml")),
         "comparisons": len(agrees), "disagreements": int((~agrees).sum()),
         "doi": citation.get("doi", "none"),
         "faults": f"{sum(row['tried'] for run in faults for row in run['faults']):,}",
@@ -50,7 +49,7 @@ def facts() -> dict[str, Any]:
 
 def evidence() -> list[Path]:
     """The files that answers point to; the pages hold copies of them."""
-    found = yaml.safe_load(STANDARDS.read_text(encoding="utf-8"))
+    found = read_yaml(STANDARDS)
     named = {place.partition("::")[0] for standard in found for item in standard["items"]
              for place in item.get("where", ()) if is_file(place)}
     return [ROOT / name for name in sorted(named)]
