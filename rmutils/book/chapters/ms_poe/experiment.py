@@ -141,11 +141,12 @@ def _make(config: PositionsConfig, folder: Path) -> dict[str, Any]:
         if name not in kept:
             first, then = (variant(one, lm, config.trained, config.yarn) for one in (
                 YARN if name.endswith(ON_YARN) else PLAIN, name.removesuffix(ON_YARN)))
+            how = under_variants.VariantConfig(
+                variant=then, needles=config.needles, documents=None, texts=config.texts)
             with first.attached(lm):
-                kept[name] = {table: rows.assign(variant=name).to_dict("records") for table, rows
-                              in measure(lm, VariantConfig(
-                                  variant=then, needles=config.needles, documents=None,
-                                  texts=config.texts)).items()}
+                tables = under_variants.measure(lm, how)
+            kept[name] = {table: rows.assign(variant=name).to_dict("records")
+                          for table, rows in tables.items()}
     write_tables({table: pd.concat([pd.DataFrame(kept[name][table]) for name in
                                     config.variants]).drop(columns=["response", "kept"],
                                                            errors="ignore")
