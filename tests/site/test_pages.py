@@ -116,7 +116,7 @@ def test_contents_are_short(html):
 
 
 def test_search_finds_pages_and_words_of_either_language(browser, address):
-    wanted = {"検索ヘッド": "how_to_read", "量子力学": None, "errata": "errata",
+    wanted = {"検索ヘッド": "terms", "量子力学": None, "errata": "errata",
               "compute_large": "parameters"}
     with visiting(browser, address, 1200) as (page, problems):
         for query, name in wanted.items():

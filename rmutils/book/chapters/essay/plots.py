@@ -1,6 +1,7 @@
 """The figures of the front page."""
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -9,7 +10,17 @@ from matplotlib.ticker import FixedLocator, NullLocator, PercentFormatter
 
 from rmutils.book.experiments.masked_needles import MATCHED, TOP, WHOLE
 from rmutils.book.figures import style
-from rmutils.book.figures.style import BLUE, GREEN, GREY, INK, ORANGE, PALE, PURPLE, new_axes
+from rmutils.book.figures.style import (
+    BLUE,
+    CALLED,
+    GREEN,
+    GREY,
+    INK,
+    ORANGE,
+    PALE,
+    PURPLE,
+    new_axes,
+)
 
 WIDTH = 4.9  # inches: narrower than a chapter's, so that a phone shows the labels without scrolling
 FONT = 10
@@ -20,9 +31,9 @@ SIZES = {"smollm2-135m": ("SmolLM2, 135M", BLUE), "gemma3-270m": ("Gemma 3, 270M
 NAMED = {"smollm2-135m": (10, 16, "left"), "gemma3-270m": (8, -12, "left"),
          "qwen2.5-coder-0.5b": (-12, -8, "right"), "qwen2.5-coder-1.5b": (-10, 118, "left")}
 """Where a model's name stands beside its dot, in points, so that it crosses no curve."""
-COMPARED = {"non-retrieval-mask": "other heads\nswitched off",
-            "random-mask": "random heads\nswitched off",
-            "sft": "training on the\nwhole answers", "before": "no training"}
+COMPARED = {"non-retrieval-mask": "Other heads switched off",
+            "random-mask": "Random heads switched off",
+            "sft": "Training on whole answers", "before": "No training"}
 ROWS = 60  # runs in a row of the figure of published runs
 
 
@@ -89,26 +100,33 @@ def heads_that_hold(shares: pd.DataFrame, halves: Mapping[str, float]) -> Figure
 
 def beside_controls(rows: pd.DataFrame, claimed: Mapping[str, float],
                     width: float = WIDTH) -> Figure:
-    """Draw what RetMask scores beyond each comparison, model by model and pooled."""
-    names = {against: COMPARED[against] for against in rows["against"].unique()}
-    figure, axes = new_axes(0.9 + 0.78 * len(names), width=width)
-    axes.axvline(0, color=INK, lw=0.8)
-    for place, against in enumerate(names):
+    """Draw what RetMask scores beyond each comparison, model by model, pooled, and in the paper."""
+    lines: list[tuple[float, str, str, Any]] = []  # place, label, colour and what is drawn
+    y = 0.0
+    for against in rows["against"].unique():
         own = rows[rows["against"] == against]
-        single, pooled = own[own["model"] != ""], own[own["model"] == ""]
-        spots = -place + 0.2 - 0.09 * np.arange(len(single))
-        axes.hlines(spots, single["low"], single["high"], color=PALE, lw=1.2)
-        axes.scatter(single["value"], spots, s=14, color=GREY, zorder=3)
-        value, low, high = pooled[["value", "low", "high"]].to_numpy(float)[0]
-        y = -place - 0.31
-        axes.fill([low, value, high, value], [y, y + 0.09, y, y - 0.09], color=BLUE, lw=0)
+        drawn = [(COMPARED[against], INK, None), *(
+            (CALLED.get(one.model, one.model) or "pooled", GREY if one.model else BLUE, one)
+            for one in own.itertuples())]
         if against in claimed:
-            axes.plot(claimed[against], -place + 0.33, "v", ms=7, color=ORANGE)
-    first = next(iter(claimed))
-    axes.annotate("the paper's lead", (claimed[first], 0.33), color=ORANGE, weight="bold",
-                  textcoords="offset points", xytext=(8, 0), va="center")
-    axes.set(yticks=[-place for place in range(len(names))], yticklabels=[*names.values()],
-             ylim=(-len(names) + 0.45, 0.5), xlabel="RetMask minus this, points of 100")
+            drawn.append(("the paper, Llama-3.1", ORANGE, claimed[against]))
+        lines += [(y + place, *line) for place, line in enumerate(drawn)]
+        y += len(drawn) + 0.6
+    figure, axes = new_axes(0.6 + 0.17 * y, width=width)
+    axes.axvline(0, color=INK, lw=0.8)
+    for y, _, colour, one in lines:
+        if isinstance(one, float):
+            axes.plot(one, y, "v", ms=7, color=colour)
+        elif one and one.model:
+            axes.hlines(y, one.low, one.high, color=PALE, lw=1.6)
+            axes.plot(one.value, y, "o", ms=4, color=colour)
+        elif one:
+            axes.fill([one.low, one.value, one.high, one.value], [y, y - 0.35, y, y + 0.35],
+                      color=colour, lw=0)
+    axes.set(yticks=[y for y, *_ in lines], yticklabels=[label for _, label, *_ in lines],
+             ylim=(y + 0.7, -0.7), xlabel="RetMask minus this, points of 100")
+    for tick, (_, _, colour, one) in zip(axes.get_yticklabels(), lines, strict=True):
+        tick.set(color=colour, weight="normal" if getattr(one, "model", "") else "bold")
     axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)
     return figure
