@@ -1,6 +1,7 @@
 """What the pages show: foreign text never becomes markup, and results say where they come from."""
 
 import io
+import math
 from html.parser import HTMLParser
 
 import pandas as pd
@@ -9,6 +10,7 @@ from IPython.core.formatters import DisplayFormatter
 
 from rmutils.book.figures import report
 from rmutils.book.figures.training_figures import SIGNS
+from rmutils.book.findings import Finding
 from rmutils.book.verdicts import VERDICTS
 from rmutils.corpora.niah import Needle, NiahCase
 
@@ -105,7 +107,7 @@ def test_chosen_words_are_marked_in_each_copy_of_the_text():
 @pytest.mark.parametrize("values, shown", [
     ((0.623456, 0.55, 0.70), "0.62 [0.55, 0.70]"),
     ((0.62346, 0.6230, 0.6239), "0.6235 [0.6230, 0.6239]"),
-    ((0.000488, 0.000469, 0.000507), "0.00049 [0.00047, 0.00051]"),
+    ((0.000488, 0.000469, 0.000507), "0.000488 [0.000469, 0.000507]"),
     ((0.5, 0.5, 0.5), "0.500 [0.500, 0.500]"),
     ((0.5, 0.5 - 2e-16, 0.5 + 2e-16), "0.500 [0.500, 0.500]"),
     ((1.0, 0.9999999999999998, 1.0000000000000002), "1 [1, 1]"),
@@ -113,7 +115,8 @@ def test_chosen_words_are_marked_in_each_copy_of_the_text():
     ((12.345, 11.0, 14.2), "12.3 [11.0, 14.2]"),
     ((123.45, 100.2, 150.7), "123 [100, 151]"),
     ((12, 10, 15), "12 [10, 15]"),
-    ((-0.001, -0.4, 0.4), "0.00 [-0.40, 0.40]"),
+    ((-0.001, -0.4, 0.4), "0.0 [-0.4, 0.4]"),
+    ((7.512, 4.1, 11.7), "8 [4, 12]"),
     ((1234.6,), "1,235"),
     ((999.9,), "1,000"),
     ((-0.0,), "0"),
@@ -123,10 +126,18 @@ def test_digits_follow_the_interval(values, shown):
     assert report.number(*values) == shown.replace(", ", ",\u00a0")
 
 
+def test_tables_and_figures_round_as_prose_does():
+    """A figure gave 7.5 [4.1, 11.7] where the text beside it gave 8 points (4 to 12)."""
+    for value, low, high in (
+            (7.5124, 4.1, 11.7), (0.33, -0.12, 0.78), (2.04, 1.4, 2.7), (41, 30, 52)):
+        found = Finding("gain", value, low, high, "points", None, math.nan, "", "", (), "")
+        assert report.number(value, low, high) == str(found)
+
+
 @pytest.mark.parametrize("thousandths", [5, 15, 125, 235, 245, 285, 395, 575])
 def test_a_share_and_the_same_in_percent_are_rounded_alike(thousandths):
     """As a float, 0.235 is a little less, and was shown as 0.23 beside 24 %."""
-    share, percent = (report.number(thousandths / scale, -110 / scale, 608 / scale)
+    share, percent = (report.number(thousandths / scale, -110 / scale, 308 / scale)
                       for scale in (1000, 10))
     assert round(100 * float(share.split(" ")[0])) == int(percent.split(" ")[0])
 

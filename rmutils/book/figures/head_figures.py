@@ -165,7 +165,8 @@ def ranked_scores(panels: Mapping[str, Mapping[str, tuple[np.ndarray, np.ndarray
             percent = 100 * (np.arange(len(mean)) + 1) / len(mean)
             colour = style.colour_of(model)
             axes.fill_between(percent, *ends[order].T, color=colour, alpha=0.2, lw=0, step="mid")
-            axes.plot(percent, mean[order], color=colour, lw=1.6, ls=line, label=model)
+            axes.plot(percent, mean[order], color=colour, lw=1.6, ls=line,
+                      label=style.CALLED.get(model, model))
         axes.axhline(tau, color=style.GREY, lw=0.8, ls=":")
         axes.annotate(f"τ = {tau:g}", (100, tau), xytext=(0, 2), textcoords="offset points",
                       ha="right", fontsize=9)

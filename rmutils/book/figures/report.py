@@ -9,7 +9,7 @@ from decimal import Decimal
 from difflib import SequenceMatcher
 from io import StringIO
 from itertools import pairwise
-from math import ceil, floor, isnan, log10
+from math import ceil, isnan, log10
 
 import numpy as np
 import pandas as pd
@@ -26,25 +26,20 @@ from rmutils.stats import Interval
 _COUNTS = ("none", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 WIDEST = 5
 """An interval at least this wide is shown without decimals; one a tenth as wide has one more."""
-DIGITS = 6  # most decimals
+DIGITS, NO_WIDTH = 6, 3  # most decimals, and those where an interval has no width
 MOST_ROWS = 12  # a table with more rows is folded
 
 
 def number(value: float, low: float | None = None, high: float | None = None) -> str:
-    """A number with the digits that its interval allows, as `0.62 [0.55, 0.70]`."""
+    """A number rounded as findings are, as `0.62 [0.55, 0.70]`."""
     if low is None or high is None or isnan(low) or isnan(high):
         return f"{value:,.0f}" if 999.5 <= abs(value) < 1e9 else f"{value:z.3g}"
-    # Bounds that differ by the rounding of sums only are equal.
-    value, low, high = (float(f"{x:.12g}") for x in (value, low, high))
-    whole = all(x.is_integer() for x in (value, low, high))
-    digits = 0 if whole else _decimals(high - low)
-    # As decimals, so that a share and the same in percent are rounded alike: 0.235 is no float.
-    shown, start, end = (f"{Decimal(str(x)):z.{digits}f}" for x in (value, low, high))
+    shown, start, end = rounded(Interval(value, low, high))
     return f"{shown} [{start},\u00a0{end}]"
 
 
 def rounded(found: Interval) -> tuple[str, str, str]:
-    """Round a value and its ends as findings and claims show them; without interval, no ends."""
+    """Round a value and its ends as all prose, tables and figures show them; alone, no ends."""
     value, low, high = (float(f"{x:.12g}") for x in found)  # without the rounding of sums
     if isnan(value):
         return "\N{EN DASH}", "", ""
@@ -52,20 +47,14 @@ def rounded(found: Interval) -> tuple[str, str, str]:
         whole = abs(value) >= 9.5 or value.is_integer()
         return f"{value:,.0f}" if whole else f"{value:z.2g}", "", ""
     width = high - low
-    whole = width <= 0 or width >= WIDEST or all(x.is_integer() for x in (value, low, high))
-    digits = 0 if whole else ceil(log10(WIDEST / width))
+    whole = width >= WIDEST or all(x.is_integer() for x in (value, low, high))
+    whole |= width <= 0 and abs(value) >= 9.5
+    digits = 0 if whole else ceil(log10(WIDEST / width)) if width > 0 else NO_WIDTH
     while digits < DIGITS and any(end and not float(f"{end:.{digits}f}") for end in (low, high)):
         digits += 1
     # As decimals, so that a share and the same in percent are rounded alike: 0.235 is no float.
     shown, start, end = (f"{Decimal(str(x)):z.{digits}f}" for x in (value, low, high))
     return shown, start, end
-
-
-def _decimals(width: float) -> int:
-    """Up to the first digit of a small width, and never less than three decimals then."""
-    if 0 < width < 0.01:
-        return max(3, -floor(log10(width)))
-    return 3 if width == 0 else 2 if width < 1 else 1 if width < 10 else 0
 
 
 def intervals(rows: pd.DataFrame) -> list[str]:

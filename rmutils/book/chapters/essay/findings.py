@@ -16,6 +16,7 @@ from rmutils.heads.scores import Head
 from rmutils.paper import audit, load_published_maps
 from rmutils.paper.head_checks import HeadNumbers
 from rmutils.paper.tables import PAPER, load_published_scores
+from rmutils.stats import smallest_effect
 
 SMALL = "smollm2-135m"
 
@@ -87,6 +88,14 @@ def pooled(against: str = pooled_leads.OTHER_HEADS) -> Measured:
     found = pooled_leads.pooled_lead(against)
     return Measured(found.interval, (), found.studies,
                     words={"models": found.studies, "against": against})
+
+
+@declare("pooled-lead-detectable", unit="points", place=ANSWERS, otherwise=(
+    "Over the models, a true lead over {against} of {value} points would likely have been seen."))
+def detectable(against: str = pooled_leads.OTHER_HEADS) -> Measured:
+    """Smallest pooled lead that four of five repetitions would have shown."""
+    found = pooled_leads.pooled_lead(against)
+    return Measured.count(smallest_effect(found.low, found.high), against=against)
 
 
 @declare("paper-lead", unit="points", place=ANSWERS, otherwise=(
