@@ -71,6 +71,7 @@ def test_heads_are_ordered_by_each_prompt(llama, order):
     assert [tokens for tokens, _ in answers(llama, wide, PROMPTS[::-1])] == expected[::-1]
 
 
+@two_families
 @pytest.mark.parametrize("variant", ALL, ids=lambda v: f"{v.kind} {getattr(v, 'order', '')}")
 def test_a_text_is_predicted_as_it_is_answered(lm, variant):
     """What a model says is what it expects most when it reads the same."""

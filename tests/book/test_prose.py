@@ -3,10 +3,8 @@
 import ast
 import re
 
-import nbformat
-import pytest
-
 from rmutils.core import paths
+from tests.notebooks.test_chapters import read
 
 CONVERTED = (
     "01_preliminaries", "02_masking_sweep", "03_main_tables", "04_reasoning_ablation",
@@ -26,9 +24,7 @@ MARKUP = re.compile(
     r"^:{3,}.*$|^:\w[\w-]*:.*$|^\([\w-]+\)=$|^```.*$|\]\(#[\w-]+\)|\{[\w:]+\}(?=`)|[*`|\[\]]", re.M)
 
 
-@pytest.fixture(params=CONVERTED)
-def cells(request):
-    return nbformat.read(paths.NOTEBOOKS / f"{request.param}.ipynb", as_version=4).cells
+PAGES = {name: read(paths.NOTEBOOKS / f"{name}.ipynb").cells for name in CONVERTED}
 
 
 def said(cell) -> list[str]:
@@ -63,32 +59,34 @@ def before_exercises(cells):
             return
 
 
-def test_sentences_are_short_and_have_one_interval_at_most(cells):
-    every = [one for texts in before_exercises(cells) for text in texts for one in sentences(text)]
+def test_sentences_are_short_and_have_one_interval_at_most():
+    every = [one for cells in PAGES.values() for texts in before_exercises(cells)
+             for text in texts for one in sentences(text)]
     assert not [one for one in every if words(one) > SENTENCE]
     assert not [one for one in every if one.count("ci to ci") > 1]
 
 
-def test_page_and_box_are_short_and_a_figure_comes_early(cells):
-    counts = [sum(map(words, texts)) for texts in before_exercises(cells)]
-    assert sum(counts) <= PAGE
-    box, = (sum(map(words, said(cell))) for cell in cells if is_box(cell))
-    assert box <= BOX
-    first = next(i for i, cell in enumerate(cells) if "figure" in cell.metadata.get("mystnb", {}))
-    assert sum(counts[:first]) <= BEFORE_FIGURE
+def test_page_and_box_are_short_and_a_figure_comes_early():
+    for name, cells in PAGES.items():
+        counts = [sum(map(words, texts)) for texts in before_exercises(cells)]
+        assert sum(counts) <= PAGE, name
+        box, = (sum(map(words, said(cell))) for cell in cells if is_box(cell))
+        assert box <= BOX, name
+        first = next(i for i, cell in enumerate(cells)
+                     if "figure" in cell.metadata.get("mystnb", {}))
+        assert sum(counts[:first]) <= BEFORE_FIGURE, name
 
 
-def test_every_number_with_an_interval_is_a_finding(cells):
+def test_every_number_with_an_interval_is_a_finding():
     """Tables show columns of intervals; prose has no number but what `say` is given."""
-    for cell in cells:
-        if cell.cell_type != "code":
-            continue
-        for node in ast.walk(ast.parse(cell.source)):
-            if isinstance(node, ast.Call):
-                name = ast.unparse(node.func)
-                assert name not in ("report.number", "Markdown"), cell.id
-                if name == "report.say":  # nothing but what is missing, and how to make it
-                    assert "made by" in ast.unparse(node), cell.id
+    calls = [(page, cell.id, node) for page, cells in PAGES.items() for cell in cells
+             if cell.cell_type == "code" for node in ast.walk(ast.parse(cell.source))
+             if isinstance(node, ast.Call)]
+    for *place, node in calls:
+        name = ast.unparse(node.func)
+        assert name not in ("report.number", "Markdown"), place
+        if name == "report.say":  # nothing but what is missing, and how to make it
+            assert "made by" in ast.unparse(node), place
 
 
 def composed() -> list[str]:
