@@ -8,13 +8,8 @@ import numpy as np
 import pandas as pd
 from pydantic import Field
 
+from rmutils.book.chapters.masking_sweep import experiment
 from rmutils.book.chapters.masking_sweep import sweet_spot as along
-from rmutils.book.chapters.masking_sweep.experiment import (
-    Sweep,
-    SweepConfig,
-    count_at,
-    sweep_stored,
-)
 from rmutils.book.experiments.sweep_questions import HAYSTACK, NEXT_WORDS
 from rmutils.book.findings import Measured, declare, scaled
 from rmutils.core.config import Config
@@ -84,7 +79,7 @@ class OwnModelConfig(Config):
     detect: DetectConfig = DETECTION
     """Section 4.1 has 20 lengths up to 5K and 10 depths; two and five are minutes instead of hours.
     """
-    sweep: SweepConfig = SweepConfig()
+    sweep: experiment.SweepConfig = experiment.SweepConfig()
     """Appendix B masks the highest heads of one model; how many and what is asked is ours."""
     tau: float | None = Field(None, gt=0)
     """Threshold of a retrieval head; None: the model's own where the book knows one, else 0.1."""
@@ -99,13 +94,13 @@ class OwnModel:
     tau: float
     scores: HeadScores
     sparsity: pd.DataFrame  # as from `rmutils.heads.sparsity.summarize`
-    sweep: Sweep | None  # None where the model cannot be given instructions
+    sweep: experiment.Sweep | None  # None where the model cannot be given instructions
     artifacts: tuple[Artifact, ...]  # where all of it is stored
 
     @property
     def reached(self) -> int:
         """Number of heads that reach tau."""
-        return count_at(self.scores, self.tau)
+        return experiment.count_at(self.scores, self.tau)
 
 
 def examine(model: str, config: OwnModelConfig = OwnModelConfig(), *, compute: Compute = "auto",
@@ -119,7 +114,7 @@ def examine(model: str, config: OwnModelConfig = OwnModelConfig(), *, compute: C
     scores, detection = detect_stored(model, config.detect, compute=compute)
     artifacts, swept = [detection], None
     if chat:
-        swept, artifact = sweep_stored(model, scores, config.sweep, compute=compute,
+        swept, artifact = experiment.sweep_stored(model, scores, config.sweep, compute=compute,
                                        command=command)
         artifacts.append(artifact)
     tau = tau_of(model) if config.tau is None else config.tau

@@ -12,13 +12,8 @@ from pydantic import Field
 from torch.nn.functional import cross_entropy
 
 from rmutils.attention.variants import PLAIN, AttachedModel, Plain, Variant
+from rmutils.book.experiments import variant_questions
 from rmutils.book.experiments.sweep_questions import KNOWN_TOKENS
-from rmutils.book.experiments.variant_questions import (
-    DocumentsConfig,
-    Questions,
-    document_questions,
-    needle_questions,
-)
 from rmutils.core.config import Config, added, command_line
 from rmutils.core.errors import NotStored
 from rmutils.core.journal import Journal, progress_bar
@@ -53,7 +48,7 @@ class VariantConfig(Config):
     needles: DetectConfig | None = DetectConfig(lengths=(256,), depths=even_depths(5), needles=8,
                                                 max_new_tokens=24)
     """Needles in a haystack."""
-    documents: DocumentsConfig | None = DocumentsConfig()
+    documents: variant_questions.DocumentsConfig | None = variant_questions.DocumentsConfig()
     """Questions to documents."""
     texts: TextsConfig | None = TextsConfig()
     """Plain text."""
@@ -68,8 +63,8 @@ def measure(lm: LanguageModel, config: VariantConfig, *, journal: Path | None = 
     kept, found = Journal(journal, depends_on(lm, config, *grids)), {}
     with config.variant.attached(lm) as model, mask_heads(lm, config.masked, config.how):
         asked = {name: make(lm, wanted) for name, make, wanted in (
-            ("needles", needle_questions, config.needles),
-            ("documents", document_questions, config.documents)) if wanted}
+            ("needles", variant_questions.needle_questions, config.needles),
+            ("documents", variant_questions.document_questions, config.documents)) if wanted}
         total = sum(len(part.questions) for part in asked.values())
         total += config.texts.count if config.texts else 0
         with progress_bar(f"{lm.name}, {config.variant.kind}", total, unit="answers",
@@ -81,7 +76,7 @@ def measure(lm: LanguageModel, config: VariantConfig, *, journal: Path | None = 
     return found
 
 
-def answers(model: AttachedModel, name: str, part: Questions, kept: Journal,
+def answers(model: AttachedModel, name: str, part: variant_questions.Questions, kept: Journal,
             advance: Callable[[float], object]) -> pd.DataFrame:
     """Have the questions answered that are not yet, and judge all answers."""
     def key(i: int) -> str:

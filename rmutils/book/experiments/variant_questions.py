@@ -8,12 +8,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from rmutils.attention.sharing_plans import (
-    ANSWER_TOKENS,
-    check_window,
-    document_prompt,
-    document_questions_at,
-)
+from rmutils.attention import sharing_plans
 from rmutils.core.config import Config
 from rmutils.corpora.world.lookups import gold_positions
 from rmutils.corpora.world.writing import Question
@@ -70,12 +65,12 @@ def needle_questions(lm: LanguageModel, grid: DetectConfig) -> Questions:
 
 def document_questions(lm: LanguageModel, config: DocumentsConfig) -> Questions:
     """Questions in the words of the teaching models' task, without demonstrations."""
-    check_window(lm, max(config.lengths))
+    sharing_plans.check_window(lm, max(config.lengths))
     found = [_asked(lm, length, i, place, question) for length in config.lengths
-             for i, moved in enumerate(islice(document_questions_at(
+             for i, moved in enumerate(islice(sharing_plans.document_questions_at(
                  lm, length, config.places, config.seed), config.questions))
              for place, question in zip(config.places, moved, strict=True)]
-    return Questions(found, ANSWER_TOKENS)
+    return Questions(found, sharing_plans.ANSWER_TOKENS)
 
 
 def _asked(lm: LanguageModel, length: int, number: int, place: float, question: Question) -> Asked:
@@ -84,4 +79,5 @@ def _asked(lm: LanguageModel, length: int, number: int, place: float, question: 
 
     (gold,), documents = gold_positions(question)
     return Asked({"length": length, "question": number, "place": place, "document": gold,
-                  "documents": documents}, document_prompt(lm, question.prompt), judge)
+                  "documents": documents}, sharing_plans.document_prompt(lm, question.prompt),
+                 judge)

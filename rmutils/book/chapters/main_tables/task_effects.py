@@ -8,12 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from rmutils.book.chapters.training_effect.real_training import (
-    TRAINED,
-    effect_over_seeds,
-    outcome_by_seed,
-    trained,
-)
+from rmutils.book.chapters.training_effect import real_training
 from rmutils.book.experiments.planned_runs import BEFORE, RETMASK, seeds_said, trainings
 from rmutils.book.experiments.real_tasks import LENGTH, WHOLE, difference, tasks_by_state
 from rmutils.book.findings import declare
@@ -269,7 +264,7 @@ def gain_left_out(model: str, how: str) -> Effect:
 
 
 def _less(model: str, strategy: str, base: str, **chosen: Any) -> Effect:
-    if model in TRAINED:
+    if model in real_training.TRAINED:
         return task_change(model, strategy, base, **chosen)
     pairs = _side_by_side(model, strategy, base, **chosen)
     return _effect(pairs, pairs.gains)
@@ -338,8 +333,9 @@ def task_change(model: str, strategy: str, base: str, length: int | None = None)
     """Score on tasks after a training minus that before it, or after another."""
     if length not in (None, LENGTH):
         raise UserError(f"tasks of {model} are asked at {LENGTH:,} tokens, not at {length:,}.")
-    parts = outcome_by_seed(model, "tasks", strategy, base)
-    before = outcome_by_seed(model, "tasks", BEFORE, BEFORE)[0][0]
-    return effect_over_seeds(
-        difference(parts, "score", "sample", "dataset").interval, "points", trained(model),
+    parts = real_training.outcome_by_seed(model, "tasks", strategy, base)
+    before = real_training.outcome_by_seed(model, "tasks", BEFORE, BEFORE)[0][0]
+    return real_training.effect_over_seeds(
+        difference(parts, "score", "sample", "dataset").interval, "points",
+        real_training.trained(model),
         len(before), _data_sets(before) + "; ", blind_spot(_mean(before), 0, "the mean"))

@@ -11,12 +11,7 @@ from rmutils.attention.variants import PLAIN
 from rmutils.book.chapters.retrieval_heads_under_change import experiment
 from rmutils.book.findings import AGAINST, NONE, SHOWN, UNDECIDED, Measured, Verdict, declare
 from rmutils.core.results import Artifact, Tables
-from rmutils.heads.head_change import (
-    PairedDetection,
-    needle_weights,
-    training_effect,
-    weighted_means,
-)
+from rmutils.heads import head_change
 from rmutils.heads.scores import DECIMALS, Head, HeadScores
 from rmutils.heads.sparsity import rank_correlations
 
@@ -48,7 +43,7 @@ def scores_under(tables: Tables, variant: str) -> HeadScores:
                       cases.reset_index(drop=True))
 
 
-def pairs_of(tables: Tables) -> dict[str, PairedDetection]:
+def pairs_of(tables: Tables) -> dict[str, head_change.PairedDetection]:
     """Each variant against plain; left out are those without a needle found both times."""
     before = tables["cases"].query("variant == @PLAIN").set_index("case")["success"]
     if not before.any():
@@ -56,16 +51,16 @@ def pairs_of(tables: Tables) -> dict[str, PairedDetection]:
     plain, retrieval, found = scores_under(tables, PLAIN), retrieval_of(tables), {}
     for name, part in tables["cases"].groupby("variant", sort=False):
         if name != PLAIN and (part.set_index("case")["success"] & before).any():
-            found[name] = PairedDetection(plain, scores_under(tables, name), retrieval)
+            found[name] = head_change.PairedDetection(plain, scores_under(tables, name), retrieval)
     return found
 
 
-def agreement(pair: PairedDetection, *, resamples: int = stats.RESAMPLES,
+def agreement(pair: head_change.PairedDetection, *, resamples: int = stats.RESAMPLES,
               seed: int = 0) -> pd.DataFrame:
     """How far two rankings of heads agree, on the cases that were successful both times."""
     sums, count = pair.sums("both"), len(pair.retrieval)
-    weights = needle_weights(sums.shape[1], resamples, seed)
-    means = weighted_means(sums, weights).round(DECIMALS)
+    weights = head_change.needle_weights(sums.shape[1], resamples, seed)
+    means = head_change.weighted_means(sums, weights).round(DECIMALS)
     known = np.isfinite(means).all((0, 2))
     values = np.full((2, len(weights)), np.nan)
     before, after = means[:, known]
@@ -94,7 +89,7 @@ def agreements(tables: Tables) -> pd.DataFrame:
 
 def moves(tables: Tables) -> pd.DataFrame:
     """By how much mean scores change from plain attention to each variant."""
-    rows = [training_effect([pair], cases="both").query("quantity == 'change'").assign(
+    rows = [head_change.training_effect([pair], cases="both").query("quantity == 'change'").assign(
         variant=name, **({} if _several(pair.sums("both")) else {"low": np.nan, "high": np.nan}))
         for name, pair in pairs_of(tables).items()]
     found = pd.concat(rows or [_none()])

@@ -7,14 +7,8 @@ from functools import cache
 import pandas as pd
 
 from rmutils.attention.share_attention import Share
-from rmutils.book.chapters.share_attention import later_sharing
+from rmutils.book.chapters.share_attention import later_sharing, savings_curves
 from rmutils.book.chapters.share_attention.layer_choice import LayersConfig
-from rmutils.book.chapters.share_attention.savings_curves import (
-    by_half,
-    planned_sharing,
-    ratios,
-    saved,
-)
 from rmutils.book.experiments.variant_questions import DocumentsConfig
 from rmutils.book.findings import AGAINST, BY_SIGN, SHOWN, UNDECIDED, Measured, Verdict, declare
 from rmutils.core.errors import NotStored
@@ -64,7 +58,7 @@ COUNT = 30  # its layers
 
 @cache
 def _planned() -> tuple[Tables, tuple[Artifact, ...]]:
-    tables, artifacts, missing = planned_sharing(load_plan("later_sharing"))
+    tables, artifacts, missing = savings_curves.planned_sharing(load_plan("later_sharing"))
     if not tables:
         raise NotStored(f"`{missing[0]}` makes it.")
     return tables, artifacts
@@ -113,9 +107,9 @@ def one_threshold_lead(model: str, rate: float = LOW) -> Measured:
     "Sharing in one layer of the {half} changes what smollm2-135m finds by {value} points."))
 def one_layer(half: str, asked: str = "needles", spared: Sequence[int] = ()) -> Measured:
     """Mean change of right answers if heads share in one layer of a half; no interval."""
-    tables, artifact = saved(LARGE, ONE_LAYER, compute="never")
+    tables, artifact = savings_curves.saved(LARGE, ONE_LAYER, compute="never")
     table = tables[asked][~tables[asked]["variant"].isin(map(str, spared))]
-    change = float(by_half(table, COUNT).set_index("variant").loc[half, "effect"])
+    change = float(savings_curves.by_half(table, COUNT).set_index("variant").loc[half, "effect"])
     return replace(Measured.count(100 * change, [artifact]),
                    clusters=table["question"].nunique())
 
@@ -125,7 +119,7 @@ def one_layer(half: str, asked: str = "needles", spared: Sequence[int] = ()) -> 
 def sharing_time(costs: pd.DataFrame, model: str, heads: str, base: str, words: str,
                  artifact: str) -> Measured:
     """Time of reading as a multiple of that of another variant; shown means that it is less."""
-    row = ratios(costs, "prefill_seconds", base).set_index("variant").loc[heads]
+    row = savings_curves.ratios(costs, "prefill_seconds", base).set_index("variant").loc[heads]
     return Measured.row(row, [artifact], verdict=less_than_one(row), base=words)
 
 
