@@ -46,6 +46,19 @@ def test_box_moves_below_the_title():
     assert isinstance(beside[0][1], nodes.section)
 
 
+def test_box_stays_below_what_a_page_opens_with():
+    document, top = new_document("page"), nodes.section("", nodes.title("", "A title"), ids=["top"])
+    document += top
+    shown = nodes.container("", nodes.raw("", "<svg>", format="html"), classes=["cell_output"])
+    top.extend([nodes.paragraph("", "What it is."), nodes.container("", cell_index=0, classes=[]),
+                nodes.container("", shown, cell_index=1, classes=[]),
+                cell(report.what_we_found("Why?", "So.")),
+                nodes.section("", nodes.title("", "Next"), nodes.paragraph("", "More."))])
+    arrange(SimpleNamespace(env=SimpleNamespace(docname="chapters/one")), document)
+    begins = [part.astext()[:11] for part in top[1:4]]
+    assert begins == ["What it is.", "<svg>", '<section cl'] and "What we found" in top[3].astext()
+
+
 def test_aims_are_folded():
     def classes(*own):
         return page([nodes.admonition("", classes=[*own])])[0][1][1]["classes"]

@@ -49,7 +49,8 @@ def _cell(axes: Axes, x: int, y: int, row: pd.Series) -> None:
                              alpha=0.08 if row["verdict"] == findings.NO_ROOM else 0.25,
                              edgecolor="none"))
     value, low, high, smallest = (100 * row[name] for name in (*ENDS, "smallest"))
-    first, second = (("too few", "needles") if row["verdict"] == findings.NO_ROOM else
+    first, second = ((("none found", "twice") if row["question"] == findings.RANKING else
+                      ("under half", "found")) if row["verdict"] == findings.NO_ROOM else
                      (f"{sign}  {value:z.0f}",
                       f"seen from {smallest:.0f}" if row["verdict"] == findings.OPEN
                       and row["question"] != findings.RANKING else f"{low:z.0f} to {high:z.0f}"))

@@ -90,10 +90,24 @@ def _folded(table: str) -> str:
 
 
 def _lift(doctree: nodes.document, box: nodes.raw) -> None:
-    """Move the box alone: its code stays where it is run."""
+    """Move the box alone, below what the page opens with: its code stays where it is run."""
     top = next(doctree.findall(nodes.section))
+    opening = list(_opening(top, box))
     box.parent.remove(box)
-    top.insert(top.first_child_matching_class(nodes.title) + 1, box)
+    for part in (box, *reversed(opening)):
+        if part in top:
+            top.remove(part)
+        top.insert(top.first_child_matching_class(nodes.title) + 1, part)
+
+
+def _opening(top: nodes.section, box: nodes.raw) -> Iterator[nodes.Element]:
+    """Paragraphs, code and outputs that stand before the box and before any heading."""
+    for part in top.children:
+        if isinstance(part, nodes.section) or box in part.findall(nodes.raw):
+            return
+        if isinstance(part, nodes.paragraph | nodes.literal_block) or any(
+                part.findall(_is_cell_output)):
+            yield part
 
 
 def _fold(cell: nodes.Element, chapter: str) -> None:

@@ -78,17 +78,20 @@ FAULT_WORDS = {
 
 
 def faults(book: Path) -> str:
-    """A table of how often each kind of fault was tried, and folded, each of them with its test."""
+    """How often faults were tried and did harm; folded, each kind of them, and each with its test."""
     runs = json.loads(FAULTS.read_text(encoding="utf-8"))["runs"]
     rows = sorted((row for run in runs for row in run["faults"]),
                   key=lambda row: FAULT_WORDS[row["kind"]])
     kinds = [(kind, [*group]) for kind, group in groupby(rows, lambda r: FAULT_WORDS[r["kind"]])]
     counted = [[kind, *(f"{sum(row[name] for row in group):,}" for name in ("tried", "lost"))]
                for kind, group in [*kinds, ("**all**", rows)]]
+    harmful = [row for row in counted if row[-1] != "0" or row is counted[-1]]
     made = [[f"`{run['command']}`", len(run["faults"]), *_made(run)] for run in runs]
     return "\n".join([
-        *table(["fault", "tried", "did harm"], counted,
+        *table(["fault", "tried", "did harm"], harmful,
                options=COUNTED | {"widths": "64 18 18"}), "",
+        *folded(table(["fault", "tried", "did harm"], counted,
+                      options=COUNTED | {"widths": "64 18 18"}), len(kinds), "Each kind of fault"),
         *folded(table(["fault, and the test", *COUNTS.values()], [
             [f"{FAULT_WORDS[row['kind']]}: {literal(row['what'])}<br>"
              f"`{row['test'].removeprefix('tests/')}`", *(f"{row[name]:,}" for name in COUNTS)]
