@@ -95,11 +95,17 @@ def _draw(axes: Axes, part: pd.DataFrame, names: Sequence[str]) -> None:
         axes.set_ylim(min(axes.get_ylim()[0], 0), None)
 
 
-def maps(weights: np.ndarray, heads: Sequence[int], columns: int = 4) -> Figure:
+def maps(weights: np.ndarray, heads: Sequence[int]) -> Figure:
     """Attention maps of some heads of a layer, on one scale of colours."""
+    figure = _maps(weights, heads, 4, style.WIDTH)
+    style.FOR_A_PHONE[figure] = _maps(weights, heads, 2, style.PHONE)
+    return figure
+
+
+def _maps(weights: np.ndarray, heads: Sequence[int], columns: int, width: float) -> Figure:
     rows, columns = -(-len(heads) // columns), min(columns, len(heads))
-    figure, grid = style.new_axes(0.3 + 6 / columns * rows, rows, columns, sharex=True, sharey=True,
-                            squeeze=False)
+    figure, grid = style.new_axes(0.3 + 0.8 * width / columns * rows, rows, columns, width=width,
+                                  sharex=True, sharey=True, squeeze=False)
     for axes, head in zip(grid.flat, heads, strict=False):
         drawn = axes.imshow(weights[head], cmap=style.SEQUENTIAL, norm=PowerNorm(FAINT, 0, 1),
                             interpolation="nearest")

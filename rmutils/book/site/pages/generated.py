@@ -78,7 +78,7 @@ FAULT_WORDS = {
 
 
 def faults(book: Path) -> str:
-    """How often faults were tried and did harm; folded, each kind of them, and each with its test."""
+    """How often faults were tried and did harm; folded, by kind, and each with its test."""
     runs = json.loads(FAULTS.read_text(encoding="utf-8"))["runs"]
     rows = sorted((row for run in runs for row in run["faults"]),
                   key=lambda row: FAULT_WORDS[row["kind"]])
