@@ -1,6 +1,5 @@
 """Needles that the real models find without some of their heads, in order of size."""
 
-import textwrap
 from collections.abc import Iterable, Mapping
 
 import numpy as np
@@ -76,7 +75,7 @@ def needles_by(shares: pd.DataFrame, column: str, names: Mapping[str, str]) -> F
                         label=label)
             drawn[label], = axes.plot(100 * part["value"], places, marker, color=colour, ms=4.5,
                                       label=label)
-        axes.set_title(textwrap.fill(model, 14))
+        axes.set_title(CALLED.get(model, model))
     grid[0].set_yticks(range(len(names)), [*names.values()])
     grid[0].set(xlim=(-4, 104), ylim=(len(names) - 0.5, -0.5))
     figure.supxlabel("needles found, %", fontsize=10)

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from rmutils.book.chapters.retrieval_heads_under_change import findings
-from rmutils.book.figures.style import BLUE, GREY, INK, RED, new_axes
+from rmutils.book.figures.style import BLUE, CALLED, GREY, INK, RED, new_axes
 
 SIGNS = {findings.YES: ("✓", BLUE), findings.NO: ("\N{MINUS SIGN}", RED),
          findings.OPEN: ("?", GREY), findings.NO_ROOM: ("", GREY)}
@@ -37,7 +37,7 @@ def matrix(table: pd.DataFrame, variants: Sequence[str]) -> Figure:
     axes.set(xlim=(-0.5, len(variants) - 0.5), ylim=(len(lines) - 0.5, -0.5))
     axes.set_xticks(range(len(variants)), variants, fontsize=9)
     axes.set_yticks([y for y, (_, model) in enumerate(lines) if model],
-                    [model for _, model in lines if model], fontsize=9)
+                    [CALLED.get(model, model) for _, model in lines if model], fontsize=9)
     axes.tick_params(length=0, top=False, labeltop=True, labelbottom=False)
     axes.spines[:].set_visible(False)
     return figure

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from rmutils.book.chapters.which_heads.experiment import COPY, SCORE, TASK, WRITE
 from rmutils.book.figures.head_figures import heads_by_token
-from rmutils.book.figures.style import BLUE, GREY, RED, new_axes
+from rmutils.book.figures.style import BLUE, CALLED, GREY, RED, new_axes
 
 TITLES = {"literal": "literal needles", "paraphrased": "paraphrased needles",
           TASK: "questions on documents"}
@@ -54,6 +54,6 @@ def copy_against_write(answer: pd.DataFrame, model: str) -> Figure:
         most = 1.0 if kind == COPY else float(np.abs(grid.to_numpy()).max())
         heads_by_token(axes, grid, words, part[part["copies"]], cmap=cmap, label=label,
                        low=0 if kind == COPY else -most, high=most)
-        axes.set_title(f"{model}: the heads that {'copy' if kind == COPY else 'write'}",
-                       loc="left", fontsize=10)
+        axes.set_title(f"{CALLED.get(model, model)}: the heads that "
+                       f"{'copy' if kind == COPY else 'write'}", loc="left", fontsize=10)
     return figure
