@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -161,11 +162,8 @@ POSITIONS = Experiment[PositionsConfig, Artifact](
     inputs=lambda run: ({"recipe": RECIPES[run.model].digest()} if run.cause
                         else {"model": identify(run.model)}),
     notebook="11_ms_poe", parameter="compute_planned")
-SCALES = Experiment[PositionsConfig, Artifact](
-    name="ms-poe-scales", config=PositionsConfig, plan="ms_poe_scales", planned=planned,
-    keys=("model",), make=_make, label=lambda run: "scales",
-    inputs=lambda run: {"model": identify(run.model)},
-    notebook="11_ms_poe", parameter="compute_scales")
+SCALES = replace(POSITIONS, name="ms-poe-scales", plan="ms_poe_scales", parameter="compute_scales")
+"""Ratios that the summary recommends, and ratios on YaRN."""
 
 
 def _trained(config: PositionsConfig) -> Path:
@@ -200,10 +198,11 @@ def within_length(model: str, *, compute: Compute = "never") -> under_variants.C
         texts=under_variants.TextsConfig(count=16)), compute=compute)
 
 
-def positions(*, compute: Compute = "never") -> tuple[
+def positions(experiment: Experiment[PositionsConfig, Artifact] = POSITIONS, *,
+              compute: Compute = "never") -> tuple[
         dict[str, pd.DataFrame], Runs[PositionsConfig, Artifact]]:
     """Collect what is stored, and make what is missing unless `compute="never"`."""
-    runs = POSITIONS.collect(compute=compute)
+    runs = experiment.collect(compute=compute)
     return {name: runs.table(name).drop(columns="variants") for name in ("needles", "texts")
             if runs.stored}, runs
 

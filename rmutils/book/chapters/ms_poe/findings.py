@@ -2,40 +2,38 @@
 
 from functools import cache
 
+from rmutils.attention.variants import PLAIN
 from rmutils.book.chapters.ms_poe import experiment
 from rmutils.book.experiments.under_variants import changes, perplexities
 from rmutils.book.findings import Measured, declare, scaled
 from rmutils.core.errors import require
-from rmutils.core.experiment import load_plan
+from rmutils.core.experiment import Experiment, load_plan
 from rmutils.core.results import Artifact, Tables
 
 STRAINED, CAUSES, PRICE = "fig-ms-poe-strained", "ms-poe-causes", "fig-ms-poe-price"
-REAL = "fig-ms-poe-real"
+SCALED, REAL = "ms-poe-scales", "fig-ms-poe-real"
 LARGE = "smollm2-135m"
 LARGE_MANY, LARGE_ONE = "1 to 2", "all 1.5"
 """Ratios of the same mean on the real model; the one ratio leaves its first two layers alone."""
+Positions = Experiment[experiment.PositionsConfig, Artifact]
 CHANGE = ["change", "change_low", "change_high"]
 
 
 @cache
-def _stored() -> tuple[Tables, list[Artifact]]:
-    tables, runs = experiment.positions()
-    require([experiment.POSITIONS.command] if not tables or runs.missing else [])
+def _stored(of: Positions = experiment.POSITIONS) -> tuple[Tables, list[Artifact]]:
+    tables, runs = experiment.positions(of)
+    require([of.command] if not tables or runs.missing else [])
     return tables, runs.artifacts
 
 
-def _middle(cause: str, length: int, model: str, variant: str, base: str = "plain") -> Measured:
-    tables, names = _stored()
-    asked = tables["needles"].query(
-        "cause == @cause and length == @length and variant in [@variant, @base]")
-    rows = experiment.gains(asked, base).query(
-        "model == @model and part == 'middle' and variant == @variant")
+def _middle(model: str, variant: str, base: str = PLAIN,
+            of: Positions = experiment.POSITIONS) -> Measured:
+    """Needles found in the middle of a text beyond the trained length, minus those under `base`."""
+    tables, names = _stored(of)
+    asked = tables["needles"].query("cause == '' and variant in [@variant, @base]")
+    rows = experiment.gains(asked, base).query("model == @model and part == 'middle'")
     return Measured.row(rows.iloc[0], names, 100, clusters=asked["question"].nunique(),
                         model=model, variant=variant, base=base)
-
-
-def _length() -> int:
-    return int(load_plan("ms_poe").content["strained"]["length"])
 
 
 @declare("middle-gain", unit="points", place=STRAINED, otherwise=(
@@ -43,7 +41,7 @@ def _length() -> int:
     "{ci} under {variant}: {verdict}."))
 def middle_gain(model: str, variant: str = experiment.MANY) -> Measured:
     """Needles found in the middle of 1,024 tokens under a variant, minus plain."""
-    return _middle("", _length(), model, variant)
+    return _middle(model, variant)
 
 
 @declare("many-lead", unit="points", place=STRAINED, otherwise=(
@@ -51,7 +49,15 @@ def middle_gain(model: str, variant: str = experiment.MANY) -> Measured:
     "{ci} than under {base}: {verdict}."))
 def many_lead(model: str, base: str = experiment.ONE) -> Measured:
     """Needles found in the middle under many ratios, minus under one, or in the reversed order."""
-    return _middle("", _length(), model, experiment.MANY, base)
+    return _middle(model, experiment.MANY, base)
+
+
+@declare("scales-gain", unit="points", place=SCALED, otherwise=(
+    "Beyond its trained length, {model} finds {value} points {more|fewer} needles in the middle "
+    "{ci} under {variant} than under {base}: {verdict}."))
+def scales_gain(model: str, variant: str, base: str = PLAIN) -> Measured:
+    """Needles found under ratios that the summary recommends, or under ratios on YaRN."""
+    return _middle(model, variant, base, experiment.SCALES)
 
 
 @declare("two-causes", unit="points", place=CAUSES, otherwise=(
