@@ -100,7 +100,7 @@ def _lift(doctree: nodes.document, box: nodes.raw) -> None:
         top.insert(top.first_child_matching_class(nodes.title) + 1, part)
 
 
-def _opening(top: nodes.section, box: nodes.raw) -> Iterator[nodes.Element]:
+def _opening(top: nodes.section, box: nodes.raw) -> Iterator[nodes.Node]:
     """Paragraphs, code and outputs that stand before the box and before any heading."""
     for part in top.children:
         if isinstance(part, nodes.section) or box in part.findall(nodes.raw):
