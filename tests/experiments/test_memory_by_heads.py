@@ -1,7 +1,5 @@
 """Memory by heads: conditions counted by hand, and the ends: the whole cache, and none."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -82,26 +80,12 @@ def test_needles_are_counted_by_hand():
     assert [*axes.lines[0].get_ydata()] == [0, 75, 100]
 
 
-def test_a_model_of_both_plans_is_told_by_the_second(monkeypatch, tmp_path):
-    pd.DataFrame({"a": [1]}).to_parquet(tmp_path / "answers.parquet")
-
-    def obtain(self, run, *, compute):
-        return SimpleNamespace(path=lambda name: tmp_path / name, name=f"{self.plan}, {run.model}")
-
-    monkeypatch.setattr(module.Experiment, "obtain", obtain)
-    own = module.stored.__wrapped__
-    assert {model: artifact.name for model, (_, artifact) in own().items()} == {
-        "smollm2-135m": "memory_found, smollm2-135m",
-        "qwen2.5-coder-0.5b": "memory_by_heads, qwen2.5-coder-0.5b"}
-    assert own(first=True)["smollm2-135m"][1].name == "memory_by_heads, smollm2-135m"
-
-
-def test_the_table_of_the_first_plan_repeats_no_other(monkeypatch):
-    """A model that only the first plan asks stands in the main table."""
-    row = {"policy": TOP, "share": 0.4, "value": 1.0, "low": 0.9, "high": 1.0, "kept": 0.5}
-    monkeypatch.setattr(module, "needles_kept", lambda answers: pd.DataFrame([row]))
-    monkeypatch.setattr(module, "stored", lambda first=False: {
-        "asked twice": (None, SimpleNamespace(name=f"first: {first}")),
-        "asked once": (None, SimpleNamespace(name="its only result"))})
-    assert module.kept_table()["model"].tolist() == ["asked twice", "asked once"]
-    assert module.kept_table(first=True)["model"].tolist() == ["asked twice"]
+def test_the_page_tells_the_newest_plan():
+    """Its needles were asked in no earlier run, and chose no heads."""
+    new, *earlier = ([run.config for run in plan.runs().values()]
+                     for plan in (module.MORE, module.MEMORY, module.FOUND))
+    asked = {(config.asked.needle_set, config.skipped + i) for config in new
+             for i in range(config.needles)}
+    assert not asked & {(config.asked.needle_set, config.skipped + i) for configs in earlier
+                        for config in configs for i in range(config.needles)}
+    assert all(artifact.label == "more" for _, artifact in module.stored().values())

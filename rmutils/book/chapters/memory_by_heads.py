@@ -178,18 +178,14 @@ MAIN = 0.4  # share of the key heads that decides
 
 
 @cache
-def stored(first: bool = False) -> dict[str, tuple[pd.DataFrame, Artifact]]:
-    """Look the answers of all models up: by the second plan, on needles that a model finds with its
-    whole cache, where that asks the model, else by the first; or all of the first plan."""
-    planned_runs = dict[str, tuple[Experiment[Run, Artifact], Run]]()
-    for experiment in (MEMORY,) if first else (FOUND, MEMORY):
-        for run in experiment.runs().values():
-            planned_runs.setdefault(run.model, (experiment, run))
+def stored(experiment: Experiment[Run, Artifact] = MORE) -> dict[
+        str, tuple[pd.DataFrame, Artifact]]:
+    """Look up what the models of a plan answered."""
     found = {}
-    for model, (experiment, run) in planned_runs.items():
+    for run in experiment.runs().values():
         with suppress(NotStored):
             artifact = experiment.obtain(run, compute="never")
-            found[model] = pd.read_parquet(artifact.path("answers.parquet")), artifact
+            found[run.model] = pd.read_parquet(artifact.path("answers.parquet")), artifact
     return found
 
 
@@ -241,15 +237,14 @@ def memory_figure(results: Mapping[str, pd.DataFrame]) -> Figure:
     return figure
 
 
-def kept_table(first: bool = False) -> pd.DataFrame:
-    """Return all conditions as readers see them; of the first plan, what the second asked anew."""
+def kept_table(experiment: Experiment[Run, Artifact] = MORE) -> pd.DataFrame:
+    """Return all conditions of a plan as readers see them."""
     return pd.DataFrame([{
         "model": model, "whole text": row.policy,
         "of the key heads (%)": round(100 * row.share),
         "bytes of the cache (%)": round(100 * row.kept),
         "needles found (%)": number(100 * row.value, 100 * row.low, 100 * row.high)}
-        for model, (answers, artifact) in stored(first).items()
-        if not first or artifact.name != stored()[model][1].name
+        for model, (answers, _) in stored(experiment).items()
         for row in needles_kept(answers).itertuples()])
 
 
@@ -305,5 +300,5 @@ def bytes_kept(model: str, share: float) -> int:
 
 
 def _answers(model: str) -> tuple[pd.DataFrame, Artifact]:
-    require([] if model in stored() else [FOUND.command])
+    require([] if model in stored() else [MORE.command])
     return stored()[model]
