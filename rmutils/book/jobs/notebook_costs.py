@@ -19,8 +19,8 @@ from rmutils.book.chapters.heads_at_work.cards import HEAD_CARDS
 from rmutils.book.chapters.heads_at_work.experiment import HEADS_AT_WORK
 from rmutils.book.chapters.is_it_causal.real_exchanges import REAL_EXCHANGES
 from rmutils.book.chapters.masking_sweep.larger_sweeps import LARGER_SWEEPS
-from rmutils.book.chapters.memory_by_heads import FOUND, MEMORY
-from rmutils.book.chapters.ms_poe.experiment import POSITIONS
+from rmutils.book.chapters.memory_by_heads import FOUND, MEMORY, MORE
+from rmutils.book.chapters.ms_poe.experiment import POSITIONS, SCALES
 from rmutils.book.chapters.olmo3_recipe.ablations import RECIPE_PARTS
 from rmutils.book.chapters.redirect_heads.experiment import FEW, REDIRECT
 from rmutils.book.chapters.score_distribution.sparser_versions import SPARSITY_AND_GAIN
@@ -44,8 +44,8 @@ SHIPPED = "its result comes with the book"  # why a part is not computed
 OWN_COPY = 2_000_000  # bytes of the executed notebook, at most
 EXPERIMENTS: tuple[Experiment[Any, Any], ...] = (
     CONTRASTED, FEW, FOUND, HALF_LEARNED, HALF_LEARNED_AGAIN, HALF_MASKED, HEAD_CARDS,
-    HEADS_AT_WORK, LARGER_SWEEPS, LAYER_MATCHED, MEMORY, OTHER_PAIRS, POSITIONS, REAL_EXCHANGES,
-    REAL_TRAINING, RECIPE_PARTS, REDIRECT, SPARSITY_AND_GAIN)
+    HEADS_AT_WORK, LARGER_SWEEPS, LAYER_MATCHED, MEMORY, MORE, OTHER_PAIRS, POSITIONS,
+    REAL_EXCHANGES, REAL_TRAINING, RECIPE_PARTS, REDIRECT, SCALES, SPARSITY_AND_GAIN)
 FUNCTIONS = {"len": len, "sum": sum, "min": min, "max": max, "weight": weight}
 """Functions that `by` may call."""
 
