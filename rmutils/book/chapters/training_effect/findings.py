@@ -274,6 +274,18 @@ def masked_heads_beyond_layers() -> Measured:
                     _needles(found.runs[0][0].before))
 
 
+@declare("beyond-layers-on-one-machine", unit="points", place=STRATEGY, otherwise=(
+    "Trained again on the kind of machine that trained its control, RetMask ends {value} points "
+    "{more|less} {ci} above it: {verdict}."))
+def beyond_layers_on_one_machine() -> Measured:
+    """The same for one seed, with both trained on a processor."""
+    found = layer_matched.on_one_machine()
+    require([] if found else [layer_matched.REPEATED_COMMAND])
+    assert found
+    return Measured(scaled(found.beyond_control()), found.artifacts,
+                    _needles(found.runs[0][0].before))
+
+
 @declare("needles-beyond-layers", unit="points", place=STRATEGY, otherwise=(
     "RetMask finds {value} points {more|fewer} needles {ci} on SmolLM2 than a control that masks "
     "others of the same layers: {verdict}."))

@@ -63,6 +63,7 @@ class LayerMatchedTraining:
 
 
 REPEATED = Stage("repeated", version=1)
+REPEATED_COMMAND = run_notebook("06_training_effect", {"compute_one_machine": "auto"})
 ONE_MACHINE_SEED = 1
 
 
@@ -79,7 +80,7 @@ def repeated(model: str, run: RetMaskRun, *, compute: Compute = "never") -> tupl
     artifact = REPEATED.obtain_folder(
         config, {"run": run.artifact.key}, make, compute=compute, model=model,
         label=label_of(config),
-        command=run_notebook("06_training_effect", {"compute_one_machine": "auto"}))
+        command=REPEATED_COMMAND)
     return load(artifact.folder, f"{model}, trained again"), artifact
 
 
