@@ -282,9 +282,12 @@ def counted(model: str, share: float, policy: str = TOP) -> dict[str, object]:
     return {"found": int(success.sum()), "asked": len(success)}
 
 
-def one_needle(model: str, needle: int) -> pd.DataFrame:
-    """Return what a model answers about one needle under the conditions that decide."""
-    answers = stored()[model][0].query("needle == @needle")
+def one_needle(model: str) -> pd.DataFrame:
+    """Return what a model answers about the first needle that it finds with its whole cache, under
+    the conditions that decide."""
+    answers = stored()[model][0]
+    found = answers[(answers["policy"] == WHOLE) & answers["success"]]
+    answers = answers[answers["needle"] == found["needle"].min()]
     keepers = {(WHOLE, 1.0): "all heads", (TOP, MAIN): f"the {MAIN:.0%} that copy most",
                (MATCHED, MAIN): "the same number of others in the same layers"}
     said = answers.set_index(["policy", "share"])["response"]
