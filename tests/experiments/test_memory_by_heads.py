@@ -80,12 +80,16 @@ def test_needles_are_counted_by_hand():
     assert [*axes.lines[0].get_ydata()] == [0, 75, 100]
 
 
+def asked(plan) -> set[tuple]:
+    """Model, set, number and length of each needle that a plan asks."""
+    return {(run.model, run.config.asked.needle_set, run.config.skipped + i, length)
+            for run in plan.runs().values() for i in range(run.config.needles)
+            for length in run.config.asked.lengths}
+
+
 def test_the_page_tells_the_newest_plan():
-    """Its needles were asked in no earlier run, and chose no heads."""
-    new, *earlier = ([run.config for run in plan.runs().values()]
-                     for plan in (module.MORE, module.MEMORY, module.FOUND))
-    asked = {(config.asked.needle_set, config.skipped + i) for config in new
-             for i in range(config.needles)}
-    assert not asked & {(config.asked.needle_set, config.skipped + i) for configs in earlier
-                        for config in configs for i in range(config.needles)}
+    """No earlier run asked its cases; four needles had been asked at another length, as it says."""
+    new, earlier = asked(module.MORE), asked(module.MEMORY) | asked(module.FOUND)
+    assert not new & earlier and len(new) == 48
+    assert len({case[:3] for case in new} & {case[:3] for case in earlier}) == 4
     assert all(artifact.label == "more" for _, artifact in module.stored().values())
