@@ -16,7 +16,7 @@ from pydantic import Field
 from rmutils.attention.head_memory import memory_by_heads
 from rmutils.book.experiments import real_models
 from rmutils.book.figures.report import number
-from rmutils.book.figures.style import BLUE, GREY, ORANGE, new_axes
+from rmutils.book.figures.style import BLUE, CALLED, GREY, ORANGE, new_axes
 from rmutils.book.findings import Measured, declare
 from rmutils.core.config import Config, digest
 from rmutils.core.errors import NotStored, require
@@ -229,7 +229,7 @@ def memory_figure(results: Mapping[str, pd.DataFrame]) -> Figure:
                       label=label)
             axes.vlines(place, 100 * part["low"], 100 * part["high"], color=colour, lw=1)
         axes.set_ylim(-3, 103)
-        axes.set_title(model, fontsize=10)
+        axes.set_title(CALLED.get(model, model), fontsize=10)
         axes.tick_params(labelsize=9)
         axes.set_xlabel("key heads that keep the whole text (%)", fontsize=9)
     panels[0].set_ylabel("needles found (%)", fontsize=9)
