@@ -19,6 +19,7 @@ from rmutils.book.chapters.retrieval_heads_under_change.experiment import HEADS,
 from rmutils.book.chapters.score_distribution.designs import DESIGN, DesignConfig
 from rmutils.book.chapters.share_attention.savings_curves import MEASUREMENTS
 from rmutils.book.chapters.teaching_models import ABLATION, AblationConfig
+from rmutils.book.chapters.training_effect.layer_matched_training import REPEATED
 from rmutils.book.chapters.which_heads.experiment import WHICH_HEADS, WhichHeadsConfig
 from rmutils.book.experiments.masked_needles import MASKED_NEEDLES, MaskedNeedlesConfig
 from rmutils.book.experiments.under_variants import VARIANT, VariantConfig
@@ -47,7 +48,7 @@ STAGES = {stage.name: (stage, config) for stage, config in (
     (HEADS, HeadsConfig), (INSTRUCTIONS, DrawConfig), (IS_IT_CAUSAL, IsItCausalConfig),
     (LEADERS, LeadersConfig), (LIKELIHOODS, NoConfig),
     (MASKED_NEEDLES, MaskedNeedlesConfig), (MATCHED_PAIRS, MatchedConfig),
-
+    (REPEATED, RetMaskConfig),
     (RESPONSES, ResponseConfig), (RETMASK, RetMaskConfig),
     (SWEEP, SweepConfig), (TOGETHER, DetectConfig),
     (TRAIN, TrainRecipe), (VARIANT, VariantConfig), (WHICH_HEADS, WhichHeadsConfig),

@@ -34,9 +34,9 @@ def figures_and_tables(name, notebook, page, file) -> int:
 
 def looks(page, file) -> Iterator[str]:
     """What is wrong: findings stand first, few tables are open, figures are as wide as the text."""
-    below = page.select_one("article h1").find_next_sibling()
-    if not below.select(".rm-found li"):
-        yield "no finding below the title"
+    top = page.select_one("article h1").parent
+    if not any(one.find_parent("section", id=True) is top for one in top.select(".rm-found li")):
+        yield "no finding before the first heading"
     # The claims are what that page is about, and have filters.
     open_tables = [table for table in page.select("article .rm-scroll:not(.rm-claims)")
                    if not table.select("details.rm-fold")]

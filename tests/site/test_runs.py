@@ -232,7 +232,8 @@ def test_three_runs_ship_and_no_text_of_them_is_read_as_html():
     assert len(shipped) == 3
     gallery = (paths.BOOK / "run_gallery.md").read_text(encoding="utf-8")
     for run in shipped:
-        assert f"*{run.name}*" in gallery and run.file.stat().st_size < 1_000_000
+        assert f"% run: {run.file.parent.name}/{run.name}\n" in gallery
+        assert run.file.stat().st_size < 1_000_000
         assert str(paths.ROOT) not in run.file.read_text(encoding="utf-8")
         usual = defaults(run.chapter)
         given = run.record["parameters"]
