@@ -47,7 +47,7 @@ def test_kill_in_the_middle_loses_nothing(unfinished):
     and with it all that follows it."""
     project, marker = unfinished, unfinished.root / "pid"
     waiting = f"import os, time; open({str(marker)!r}, 'w').write(str(os.getpid()))"
-    project.write("second", waiting, "time.sleep(600)")
+    project.write("second", waiting, "import signal; signal.pause()")
     for victim in ("everything", "build", *["snakemake"] * LONG):
         build = project.start()
         read_until(build, "second ...")

@@ -34,7 +34,7 @@ CHAPTERS = {"01_preliminaries": 2, "02_masking_sweep": 2, "heads_at_work": 1, "t
 VISIBLE = """() => [...document.querySelectorAll('figure img')].filter(
     e => !e.closest('details:not([open])')).map(
     e => e.checkVisibility({visibilityProperty: true}) && e.getBoundingClientRect().width > 0)"""
-"""Of each picture outside of folds; asked of all at once, as questions one by one take seconds."""
+"""Visibility of all pictures outside of folds, asked at once: one by one takes seconds."""
 
 
 @pytest.fixture
