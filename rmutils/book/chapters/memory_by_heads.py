@@ -172,6 +172,8 @@ FOUND = replace(MEMORY, plan="memory_found", label=lambda run: "found")
 """The same on needles that the model finds with its whole cache."""
 MORE = replace(MEMORY, plan="memory_more", label=lambda run: "more")
 """The same on more needles."""
+LONGER = replace(MEMORY, plan="memory_longer", label=lambda run: "longer")
+"""The same in longer texts, and by other scores."""
 LINES = {TOP: (BLUE, "o", "key heads that copy"), MATCHED: (ORANGE, "^", "others, same layers"),
          ANYWHERE: (GREY, "s", "others, any layer")}
 MAIN = 0.4  # share of the key heads that decides
