@@ -10,15 +10,16 @@ from pathlib import Path
 import pytest
 
 from rmutils.book.tools import doctor
-from rmutils.book.tools import doctor as installed
-from rmutils.book.tools import doctor as machine
 from rmutils.core import paths
 
 
 @pytest.fixture
 def checkout(tmp_path) -> Path:
     """A checkout of which nothing is installed; not the project's own."""
-    (tmp_path / "requirements.lock").write_text("numpy==2.0.0\nTyper_Slim==1.0\n")
+    (tmp_path / "requirements.lock").write_text(
+        "# With hashes, as `make lock` writes it.\n"
+        "numpy==2.0.0 \\\n    --hash=sha256:01 \\\n    --hash=sha256:02\nTyper_Slim==1.0\n"
+        "aiohttp==3.14.5 ; python_full_version == '3.12.*' \\\n    --hash=sha256:03\n")
     return tmp_path
 
 
@@ -74,7 +75,7 @@ def test_environment_whose_python_is_gone(checkout):
     python = checkout / ".venv/bin/python"
     python.parent.mkdir(parents=True)
     python.symlink_to(checkout / "uninstalled")
-    found, (finding,) = installed.environment(checkout, str(python))
+    found, (finding,) = doctor.environment(checkout, str(python))
     assert not found and "does not run" in finding.found and "rm -rf .venv" in finding.fix
 
 
@@ -85,7 +86,7 @@ def test_names_of_packages_are_compared_as_pip_does(checkout):
     python = checkout / "python"
     python.write_text(f"#!/bin/sh\necho '{json.dumps(answer)}'\n")
     python.chmod(0o755)
-    _, (finding,) = installed.environment(checkout, str(python))
+    _, (finding,) = doctor.environment(checkout, str(python))
     assert finding.state == "note" and finding.found == "numpy 2.1.0 (2.0.0 is locked)"
 
 
@@ -100,7 +101,7 @@ def test_gpu_that_lies_idle(tmp_path, monkeypatch, built, usable, state, said):
     smi.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     told = ["The NVIDIA driver on your system is too old (found version 11040)."]
-    (finding,) = installed.accelerator({"cuda": [built, usable], "warnings": told})
+    (finding,) = doctor.accelerator({"cuda": [built, usable], "warnings": told})
     assert finding.state == state and said in finding.found
 
 
@@ -108,7 +109,7 @@ def test_full_disk_and_folder_that_cannot_be_written(checkout, monkeypatch):
     monkeypatch.setenv("RMUTILS_CACHE", "/proc/rmutils")
     usage = shutil.disk_usage(checkout)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=2**29))
-    full, closed = machine.folders(checkout, installed=True)
+    full, closed = doctor.folders(checkout, installed=True)
     assert full.state == "wrong" and "0.5 GiB free, 1 wanted" in full.found
     assert closed.state == "wrong" and "RMUTILS_CACHE" in closed.fix
 
@@ -116,4 +117,4 @@ def test_full_disk_and_folder_that_cannot_be_written(checkout, monkeypatch):
 def test_cache_is_where_the_package_looks_for_it(monkeypatch):
     for name, value in (("RMUTILS_CACHE", "/a"), ("RMUTILS_CACHE", ""), ("XDG_CACHE_HOME", "/b")):
         monkeypatch.setenv(name, value)
-        assert machine.cache(dict(os.environ)) == paths.cache_dir()
+        assert doctor.cache(dict(os.environ)) == paths.cache_dir()

@@ -148,8 +148,8 @@ def environment(root: Path, python: str) -> tuple[dict, list[Finding]]:
     except (ValueError, IndexError):
         return {}, [Finding("environment", "wrong", f"{python} does not run: {last(done)}",
                             REINSTALL)]
-    # A line with a marker is about some systems only.
-    wanted = dict(re.findall(r"^([\w.-]+)==(\S+)(?: \\\\)?$",
+    # A line with a marker is about some systems only; others end in `\`, as hashes follow.
+    wanted = dict(re.findall(r"^([\w.-]+)==(\S+)(?: \\)?$",
                              (root / "requirements.lock").read_text(), re.M))
     have = {_normal(name): version for name, version in found["versions"].items()}
     other = [f"{name} {have.get(_normal(name), 'missing')} ({version} is locked)"
