@@ -26,9 +26,10 @@ TOGETHER = 2048
 WINDOW = 32768
 """Longest sequence in tokens, if the model's own window is not shorter. The paper is silent; 32K in
 the authors' scripts."""
-ON_CPU = {"kv_cache_memory_bytes": 1 << 30, "enforce_eager": True}
-"""Settings of the engine on a CPU, where it would else take nine tenths of the memory, and need a
-C++ compiler."""
+ON_CPU = {"kv_cache_memory_bytes": 1 << 30, "enforce_eager": True, "enable_chunked_prefill": False}
+"""Settings of the engine on a CPU, where it would else take nine tenths of the memory, need a C++
+compiler, and fail once prompts of more than 2,048 tokens wait: it would read a part of one, sample,
+and take the draw back, which a CPU's random numbers cannot do."""
 QUIET = {"VLLM_LOGGING_LEVEL": "ERROR", "VLLM_NO_USAGE_STATS": "1", "TORCH_CPP_LOG_LEVEL": "ERROR",
          "PYTHONWARNINGS": "ignore::FutureWarning"}
 """Environment of the engine, unless it is set: the log is long, and it reports to its makers."""
@@ -73,6 +74,13 @@ class VLLM(Backend):
     def respond(self, instructions: Sequence[Instruction], config: ResponseConfig,
                 done: Callable[[Response], None]) -> None:
         """Sample a response to each instruction; UserError with the engine's reason."""
+        self.write(instructions, config, lambda index, tokens, finished: done(
+            decode(self.lm, instructions[index], tokens, finished)))
+
+    def write(self, instructions: Sequence[Instruction], config: ResponseConfig,
+              done: Callable[[int, list[int], bool], None]) -> None:
+        """As `respond`, with the number of each instruction, token ids without the stop token, and
+        whether there was one."""
         if not instructions:
             return
         try:
@@ -86,7 +94,7 @@ class VLLM(Backend):
                     answer = request.outputs[0]
                     finished = answer.finish_reason == "stop"
                     tokens = list(answer.token_ids)[: -1 if finished else None]
-                    done(decode(self.lm, instructions[int(request.request_id)], tokens, finished))
+                    done(int(request.request_id), tokens, finished)
         except BaseException:  # some requests are still in it, or it is dead
             self.close()
             raise

@@ -154,4 +154,8 @@ def test_real_model(smollm, tmp_path):
     folder = export_masked(smollm, heads, tmp_path / "masked")
     assert_same_model(smollm, heads, folder)
     assert not hasattr(AutoConfig.from_pretrained(folder), "quantization_config")
+    again = load_model(folder)  # vLLM is given its stop tokens, window and prompts, too
+    assert (again.stop_ids, again.window) == (smollm.stop_ids, smollm.window)
+    for text in ("Hello.", "<|im_end|> 日本 é"):
+        assert again.render(text) == smollm.render(text)
     shutil.rmtree(folder)  # half a gigabyte

@@ -29,8 +29,12 @@ from tests.clock import until
 MODELS = ["tiny-llama", "tiny-olmo3"]
 ASKED = draw("world", 24).instructions
 HEADS = ((0, 3), (1, 1), (1, 8), (2, 0), (2, 5), (3, 14))
+REAL_HEADS = ((17, 3), (18, 6), (20, 6), (23, 2), (24, 4))
 GREEDY = ResponseConfig(temperature=0, max_new_tokens=24)
+REAL_MASKED = GREEDY.changed({"heads": REAL_HEADS})
 SAMPLED = ResponseConfig(temperature=1, top_p=0.95, max_new_tokens=24, seed=3)
+LONG = [f"{index} {' the old mill' * 100}" for index in range(16)]
+"""Together more tokens than an engine reads at once unless it is told otherwise."""
 TIE = 1e-3
 """Where the two highest logits are as near as this, the last bits may choose."""
 
@@ -71,6 +75,7 @@ def alone(vllm_python) -> dict:
         "one by one": {**llama, "engine": {**small, "max_num_seqs": 1}},
         "short window": {**llama, "engine": {**small, "max_model_len": 8}},
         "no memory": {**llama, "engine": {"kv_cache_memory_bytes": 1}},
+        "many tokens": {**llama, "asked": LONG, "engine": {}},
     }
     found = answers(vllm_python, list(tasks.values()))
     return dict(zip(tasks, found, strict=True))
@@ -134,6 +139,13 @@ def test_order_and_batch_do_not_matter(alone):
     assert (table(alone["other seed"])["text"] != expected["text"]).sum() >= 12
 
 
+def test_no_prompt_is_read_in_parts(alone):
+    """vLLM takes back what it sampled after a part, which a CPU's random numbers cannot do."""
+    lm = load_model("tiny-llama")
+    assert sum(len(lm.render(text)) for text in LONG) > 4096
+    assert len(table(alone["many tokens"])) == len(LONG)
+
+
 def test_stopped_run_goes_on(alone):
     assert alone["stopped"]["counts"] == [24, 19]
     assert_nearly_equal(table(alone["stopped"]), table(alone["sampled"]))
@@ -148,6 +160,24 @@ def test_engine_in_processes_of_its_own(alone):
     """As vLLM runs unless it is told otherwise; weights are changed in another process."""
     assert alone["processes, whole"] == alone["tiny-llama, whole"]
     assert_nearly_equal(table(alone["processes, sampled"]), table(alone["sampled"]))
+
+
+@pytest.fixture(scope="module")
+def real(vllm_python, smollm) -> dict:
+    """Greedy answers of a model from a GGUF file."""
+    asked = [i.text for i in ASKED[:3]]
+    kinds = {"whole": GREEDY, "masked": REAL_MASKED}
+    found = answers(vllm_python, [
+        {"model": "smollm2-135m", "config": config, "asked": asked, "engine": {"block_size": 32}}
+        for config in kinds.values()])
+    return dict(zip(kinds, found, strict=True))
+
+
+def test_model_from_a_gguf_file(real, smollm):
+    """vLLM reads no GGUF file: it gets a folder with the weights that were read from it."""
+    for kind, config in ("whole", GREEDY), ("masked", REAL_MASKED):
+        expected = respond(Transformers(smollm), ASKED[:3], config)
+        pd.testing.assert_frame_equal(table(real[kind]), expected)
 
 
 def test_not_installed(llama, monkeypatch):
