@@ -38,11 +38,11 @@ def right(world: Chronicle, number: int) -> tuple[list[Fact], list[Piece]]:
     return facts, pieces
 
 
-def document_questions(world: Chronicle, length: int, count: Count,
-                       questions: int) -> list[Question]:
+def document_questions(world: Chronicle, length: int, count: Count, questions: int,
+                       frame: tuple[str, str] | None = None) -> list[Question]:
     """One fact each, of a document of its own."""
     facts, pieces = right(world, questions)
-    before, after = world.wording(lookups.FRAMES["documents_qa"])
+    before, after = frame or world.wording(lookups.FRAMES["documents_qa"])
     found = ask_all(world, "documents_qa", before,
                     [after.format(q=world.ask(fact)) for fact in facts],
                     shuffled(world, pieces), lookups.among(world, facts), length, count, "\n\n")
@@ -50,7 +50,8 @@ def document_questions(world: Chronicle, length: int, count: Count,
             for question, fact in zip(found, facts, strict=True)]
 
 
-def document_hops(world: Chronicle, length: int, count: Count, questions: int) -> list[Question]:
+def document_hops(world: Chronicle, length: int, count: Count, questions: int,
+                  frame: tuple[str, str] | None = None) -> list[Question]:
     """Two facts each, of two documents: the value of the first is the subject of the second."""
     chains, known = [], {}
     while len(chains) < questions:
@@ -66,7 +67,7 @@ def document_hops(world: Chronicle, length: int, count: Count, questions: int) -
     pieces = [lookups.document(world, subject, [world.tell(fact) for fact in
                                         world.random.sample(facts, len(facts))])
               for subject, facts in known.items()]
-    before, after = world.wording(lookups.FRAMES["documents_qa"])
+    before, after = frame or world.wording(lookups.FRAMES["documents_qa"])
     paths = [(first.spec, last.spec) for first, last in chains]
     afters = [after.format(q=lookups.ask_hop(world, path, lookups.hop_name(path, first.subject)))
               for path, (first, _) in zip(paths, chains, strict=True)]

@@ -37,6 +37,8 @@ class Question(Sample):
         What an answer has to tell.
     told : tuple of (Fact, int)
         All that the context tells, each with the number of its document; 0 where there are none.
+    prefix : str
+        How the answer begins, if not as the data set says.
 
     Examples
     --------
@@ -49,6 +51,7 @@ class Question(Sample):
 
     asked: tuple[Fact, ...] = ()
     told: tuple[tuple[Fact, int], ...] = ()
+    prefix: str = ""
 
     def __post_init__(self) -> None:
         if isinstance(self.golds, str):  # its letters are not meant

@@ -38,8 +38,8 @@ Grade = Callable[[str, Question], float | None]
 def score(dataset: Dataset, metric: str, response: str, question: Question,
           grade: Grade | None = None) -> float:
     """0 to 100, of the better reading of a response; NaN if there is no score."""
-    readings = {"raw": response.strip().removeprefix(dataset.prefix),
-                "parsed": parse(response, dataset.prefix)}
+    readings = {"raw": response.strip().removeprefix(dataset.begins(question)),
+                "parsed": parse(response, dataset.begins(question))}
     read = [readings[name] for name in dataset.readings]
     if grade and read[-1].strip():
         given = grade(read[-1], question)
@@ -53,7 +53,7 @@ def rows(prompter: Prompter, asked: Sequence[Asked], responses: Sequence[str],
     d = prompter.dataset
     for ask, text in zip(asked, responses, strict=True):
         response = without_thoughts(text)
-        said = response if prompter.chat else f"{d.prefix} {response}"
+        said = response if prompter.chat else f"{d.begins(ask.question)} {response}"
         for metric in d.metrics:
             value = score_of(ask, metric, said)
             yield {"category": d.category, "dataset": d.name, "length": prompter.length,
@@ -252,7 +252,8 @@ def baselines_stored(model: str, config: EvaluateConfig, *,
         for prompter in prompters_of(load_model(model), config):
             d, asked = prompter.dataset, questions(prompter, config.samples)
             said = [responses[d.name, prompter.length, ask.sample] for ask in asked]
-            full = said if prompter.chat else [f"{d.prefix} {text}" for text in said]
+            full = said if prompter.chat else [f"{d.begins(ask.question)} {text}"
+                                               for ask, text in zip(asked, said, strict=True)]
             scores = np.array([[np.mean([score(d, metric, text, ask.question)
                                          for metric in d.metrics]) for text in full]
                                for ask in asked])

@@ -166,7 +166,8 @@ class Prompter:
     @cached_property
     def opening(self) -> str:
         """Instruction and demonstrations."""
-        told = "" if self.lm.corpus == "world" else f"{self.dataset.instruction}\n\n"
+        instruction = self.dataset.instruction
+        told = f"{instruction}\n\n" if instruction and self.lm.corpus != "world" else ""
         return told + "".join(self._demonstration(i) for i in range(self.shots))
 
     def _demonstration(self, index: int) -> str:
@@ -177,7 +178,8 @@ class Prompter:
         except TooShort as error:  # which says what would do
             example, = d.make(Demonstrated(seed, "train"), error.least + MORE, self.count, 1)
         text = example.context if d.shown else NO_TEXT
-        return f"{example.before}{text}{example.after}\n{d.prefix} {_shortly(d, example)}\n\n"
+        return (f"{example.before}{text}{example.after}\n"
+                f"{d.begins(example)} {_shortly(d, example)}\n\n")
 
     @cached_property
     def room(self) -> int:
@@ -190,7 +192,7 @@ class Prompter:
         text = self.opening + sample.prompt
         if self.chat:
             return self.lm.render(text, thinking=self.thinking)
-        return self.lm.encode(f"{text}\n{self.dataset.prefix}", begin=True)
+        return self.lm.encode(f"{text}\n{self.dataset.begins(sample)}", begin=True)
 
     def fitted(self, sample: Question) -> list[int]:
         """Token ids of a prompt; one that is too long loses the end of its context only."""

@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeVar
 
 from rmutils.core.registry import Registry
 from rmutils.core.validation import checked
+from rmutils.corpora.ruler import TASKS
 from rmutils.corpora.world import document_questions as documents
 from rmutils.corpora.world import text_questions as texts
 from rmutils.corpora.world.samples import Count
@@ -29,7 +30,7 @@ class Dataset:
     stands_for: str  # HELMET's data sets that it stands for, and what differs
     make: Make  # makes questions about one text: see `Make`
     metrics: tuple[str, ...]  # names in `rmutils.evaluation.helmet.metrics.METRICS`
-    instruction: str  # for models that were not trained on these tasks
+    instruction: str  # for models that were not trained on these tasks; empty: none
     # Begins the answer: it ends the prompt where there is no chat template, and the parser looks
     # for it.
     prefix: str = "Answer:"
@@ -48,9 +49,13 @@ class Dataset:
     questions: int = 5  # most questions about one text
     short: bool = False  # a phrase is a right answer: demonstrations answer with the golds alone
 
+    def begins(self, question: Question) -> str:
+        """Return how the answer to a question begins."""
+        return question.prefix or self.prefix
+
 
 DATASETS: Registry[Dataset] = Registry("data set", "rmutils.datasets")
-"""Name -> data set: the suite's, category by category, and what other packages register."""
+"""Name -> data set: the suite's, category by category, RULER's, and those of other packages."""
 
 
 @checked
@@ -222,7 +227,11 @@ _WITHOUT_PLACEHOLDERS = (
 )
 """Data sets whose instruction no model can take literally: Qwen2.5-Coder answered `[label]`, and
 `[Orin Korund [1]`. The text to be labelled is written like the examples, as in HELMET."""
-for _d in (*_SUITE, *_WITHOUT_PLACEHOLDERS):
+_RULER = tuple(
+    Dataset(task.name, "RULER", task.stands_for, task.make, ("recall",), "", task.prefix,
+            task.max_new_tokens, shots=task.shots, shown=True, readings=("raw",), questions=1)
+    for task in TASKS)
+for _d in (*_SUITE, *_WITHOUT_PLACEHOLDERS, *_RULER):
     DATASETS.add(_d.name, _d)
 
 SUITES = {"helmet": (
