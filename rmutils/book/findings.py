@@ -191,8 +191,9 @@ def _measured(name: str, declared: Declared, of: tuple[Any, ...]) -> Finding:
                        declared.otherwise, (), declared.place, str(missing))
     value, low, high = map(float, one.found)
     words = _measured_on(declared.measure, of) | {**(one.words or {})}
-    otherwise = re.sub(r"\{(\w+)\}", lambda found: str(words.get(found[1], found[0])),
-                       declared.otherwise)
+    otherwise = re.sub(r"\{(\w+)\}", lambda found: (
+        as_text(str(words[found[1]])).translate(BRACES) if found[1] in words else found[0]),
+        declared.otherwise)
     return Finding(name, value, low, high, declared.unit, one.clusters, one.p,
                    _verdict(low, high, one.p) if one.verdict is None else one.verdict, otherwise,
                    names_of(one.artifacts), declared.place)
@@ -225,6 +226,26 @@ class Said(Markdown):
         return self.data, {"rmutils": {"findings": self.findings}}
 
 
+BRACES = str.maketrans({"{": "{{", "}": "}}"})
+MARKS = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"} | {
+    sign: f"\\{sign}" for sign in "\\`*[]$"})
+
+
+def as_text(text: str) -> str:
+    """Return Markdown that shows a text as it is, whatever signs a model or a path brings."""
+    return text.translate(MARKS)
+
+
+def filled(text: str, inserted: Mapping[str, object]) -> str:
+    """Fill places in hand-written Markdown: strings as text, `Markdown` as it is."""
+    known = {key: one.data if isinstance(one, Markdown) else one for key, one in inserted.items()}
+    strings = {key: one for key, one in inserted.items() if isinstance(one, str)}
+    prose = known | {key: as_text(one) for key, one in strings.items()}
+    code = known | {key: one.replace("`", "'") for key, one in strings.items()}
+    return "".join(part.format(**(code if place % 2 else prose))
+                   for place, part in enumerate(re.split(r"(`[^`]*`)", text)))
+
+
 OWN_RUN = "*In this run:*"  # marks standard sentences: the reader's parameters gave another verdict
 
 
@@ -241,4 +262,4 @@ def say(text: str, *, expect: Verdict | Mapping[str, Verdict] = SHOWN, **inserte
     if any(one.verdict != expected.get(key, one.verdict) for key, one in judged.items()):
         told = dict.fromkeys(one.sentence for one in judged.values())
         return Said(" ".join([OWN_RUN, *told]), names)
-    return Said(text.format(**inserted), names)
+    return Said(filled(text, inserted), names)

@@ -1,8 +1,11 @@
 """Findings are rounded alike everywhere; prose gives way where a rerun says something else."""
 
+import html
 import math
+import re
 
 import pytest
+from markdown_it import MarkdownIt
 
 from rmutils.book import findings as registry
 from rmutils.book.figures.report import rounded
@@ -117,3 +120,22 @@ def test_what_has_no_verdict_is_not_judged_by_its_interval(lost):
 
     assert finding("test-share").verdict == ""
     assert say("{one} %", one=finding("test-share")).data == "[0](#fig-lost) %"
+
+
+@pytest.mark.parametrize("name", ["<img src=x onerror=alert(1)>", "a*b*c", "{value} {x}", "a`b`c",
+                                  "[a](b)", "a & b &lt; c", "$e$", "a\\*b", "qwen_2_5"])
+def test_a_string_is_shown_as_it_is(monkeypatch, name):
+    """In prose and in standard sentences; a browser's view of CommonMark with HTML."""
+    monkeypatch.setattr(registry, "FINDINGS", Registry("finding", "rmutils.findings"))
+
+    @declare("test-named", unit="points", place="f", otherwise="On {model} it loses {value}.")
+    def measure(model):
+        return Measured(Interval(3.0, -2.0, 8.0), ["sweep/a/1"], 32)
+
+    shown = [say("On {model} it loses 3.", model=name).data,
+             finding("test-named", name).sentence.replace("[3](#f)", "3")]
+    for text in shown:
+        page = MarkdownIt("commonmark").render(text)
+        assert html.unescape(re.sub("</?p>", "", page)).strip() == f"On {name} it loses 3."
+    code = MarkdownIt("commonmark").renderInline(say("Run `{model}`.", model=name).data)
+    assert html.unescape(code) == f"Run <code>{name.replace('`', chr(39))}</code>."
