@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from rmutils.book.experiments.masked_needles import ANYWHERE, COPY, MATCHED, TOP, WHOLE
 from rmutils.book.figures.forest import SIGNS, by_group, forest
@@ -115,6 +116,20 @@ def test_a_second_picture_for_a_phone_holds_the_same_with_names_above_the_rows()
     assert there.y1 < here.y0  # below each other
     _, metadata = carried(figure)
     assert f'width="{72 * PHONE:g}pt"' in metadata["rmutils"]["phone"]
+
+
+def test_on_a_phone_no_name_stands_on_the_line_of_zero():
+    use_style()
+    small = FOR_A_PHONE[forest(TABLE, "points", **COLUMNS)]
+    renderer = FigureCanvasAgg(small).get_renderer()
+    small.draw(renderer)
+    axes, = small.axes
+    names = [text.get_window_extent(renderer) for text in axes.texts]
+    lines = [axes.transData.transform(ends) for drawn in axes.collections
+             for ends in drawn.get_segments() if not np.ptp(ends[:, 0])]
+    assert len(lines) == len(ROWS)
+    for name in names:
+        assert all(name.y1 < ends[:, 1].min() or name.y0 > ends[:, 1].max() for ends in lines)
 
 
 def test_models_are_called_as_in_prose():

@@ -107,7 +107,8 @@ def together(cases: pd.DataFrame) -> pd.DataFrame:
     }, index=["value", "low", "high"]).T
 
 
-MASKED, ALONE, FORMED = "fig-tiny-masked", "fig-heads-alone", "fig-formation"
+MASKED, ALONE = "fig-tiny-masked", "fig-heads-alone"
+FORMED, BEGUN_BY = "fig-formation", "fig-timeline"
 
 
 @declare("teaching-needles-found", unit="percent", place=MASKED, otherwise=(
@@ -142,7 +143,7 @@ BEGUN, HALF_FOUND = 0.25, 0.5
 final share."""
 
 
-@declare("formation-step", unit="steps", place=FORMED, otherwise=(
+@declare("formation-step", unit="steps", place=BEGUN_BY, otherwise=(
     "By step {value}, {model} has begun: {what}."))
 def formation_step(model: str,
                    what: Literal["retrieval", "prefix_matching", "needles"]) -> Measured:

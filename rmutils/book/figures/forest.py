@@ -3,6 +3,7 @@
 import textwrap
 from collections.abc import Mapping
 
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -52,6 +53,7 @@ def _wide(table: pd.DataFrame, xlabel: str, reference: float,
     found = set()
     for axes, panel, title in zip(grid, panels, titles, strict=True):
         found |= _panel(axes, table[table["panel"] == panel], places, reference)
+        axes.axvline(reference, color=GREY, lw=0.8)
         axes.set_title(title)
         axes.locator_params(axis="x", nbins=8 // len(panels) + 1, steps=[1, 2, 5, 10],
                             prune="both" if len(panels) > 2 else None)  # neighbours' would touch
@@ -79,6 +81,8 @@ def _narrow(table: pd.DataFrame, xlabel: str, reference: float,
     found = set()
     for axes, part, (places, ticks) in zip(grid, parts, rows, strict=True):
         found |= _panel(axes, part, places, reference)
+        here = np.array([*places.values()])  # the line of zero leaves the names room
+        axes.vlines([reference] * len(here), here - 0.12, here + 0.36, color=GREY, lw=0.8)
         title = str(part["panel"].iloc[0])
         axes.set_title(textwrap.fill(title, 44), loc="left", fontweight="bold")
         axes.locator_params(axis="x", nbins=6, steps=[1, 2, 5, 10])
@@ -96,9 +100,8 @@ def _narrow(table: pd.DataFrame, xlabel: str, reference: float,
 
 def _panel(axes: Axes, part: pd.DataFrame, places: Mapping[tuple[str, str], int],
            reference: float) -> set[str]:
-    """Draw the rows of a panel beside its line, and return the signs that occur."""
+    """Draw the rows of a panel, and return the signs that occur."""
     found = _draw(axes, part, places, reference)
-    axes.axvline(reference, color=GREY, lw=0.8)
     axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)
     return found

@@ -10,7 +10,20 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
 from rmutils.book.chapters.your_own_model import Forecast
-from rmutils.book.figures.style import BLUE, GREEN, GREY, INK, ORANGE, PURPLE, RED, new_axes
+from rmutils.book.figures.style import (
+    BLUE,
+    FOR_A_PHONE,
+    GREEN,
+    GREY,
+    INK,
+    ORANGE,
+    PHONE,
+    PURPLE,
+    RED,
+    WIDTH,
+    new_axes,
+)
+from rmutils.book.findings import Finding
 from rmutils.evaluation.formation import Formation
 from rmutils.stats import LEVEL, RESAMPLES
 
@@ -91,6 +104,40 @@ TICKS = (0, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000)
 Label = tuple[float, str, str]  # height, text, colour
 
 
+FORMING = {"retrieval": ("best head copies", BLUE), "prefix_matching": ("best head matches", ORANGE),
+           "needles": ("needles found", INK)}
+"""What is drawn of each snapshot."""
+
+
+def heads_before_needles(results: Mapping[str, Formation], begun: Mapping[str, Mapping[str, Finding]]
+                         ) -> Figure:
+    """The two scores of the best head and the needles found, by step, a panel for each model; the
+    step at which each has begun has a dot."""
+    figure, small = (_forming(results, begun, width) for width in (WIDTH, PHONE))
+    FOR_A_PHONE[figure] = small
+    return figure
+
+
+def _forming(results: Mapping[str, Formation], begun: Mapping[str, Mapping[str, Finding]],
+             width: float) -> Figure:
+    figure, panels = new_axes(1.75 * len(results), rows=len(results), sharex=True, width=width,
+                              flat=True)
+    for axes, (name, result) in zip(panels, results.items(), strict=True):
+        best = result.heads.groupby("step")[["retrieval", "prefix_matching"]].max()
+        shares = 100 * best.assign(needles=result.steps.set_index("step")["found"])
+        for what, (text, colour) in FORMING.items():
+            axes.plot(shares[what], color=colour, lw=1.8, label=text,
+                      ls="--" if what == "needles" else "-")
+            step = begun[name][what].value
+            axes.plot(step, shares[what][step], "o", ms=7, color=colour, label=text)
+        _label(axes, shares.index[-1], [(shares[what].iloc[-1], text, colour)
+                                        for what, (text, colour) in FORMING.items()], apart=0.13)
+        axes.set(ylim=(0, 105), ylabel="%")
+        axes.set_title(name, loc="left", fontweight="bold")
+    panels[-1].set(xlabel="training step", xlim=(0, None))
+    return figure
+
+
 def plot_formation(result: Formation) -> Figure:
     """Copying of random tokens, then both scores of each head, by step of the training."""
     figure, (copying, matching, retrieving) = new_axes(6.6, rows=3, sharex=True)
@@ -140,11 +187,11 @@ def _draw_heads(axes: Axes, heads: pd.DataFrame, measure: str) -> list[Label]:
     return ends
 
 
-def _label(axes: Axes, x: float, labels: Sequence[Label]) -> None:
+def _label(axes: Axes, x: float, labels: Sequence[Label], apart: float = 0.08) -> None:
     """Write labels to the right of where lines end, in their order, none on another."""
     labels = sorted(labels)
     bottom, top = axes.get_ylim()
-    steps = 0.08 * (top - bottom) * np.arange(len(labels))
+    steps = apart * (top - bottom) * np.arange(len(labels))
     free = np.array([height for height, _, _ in labels]) - steps
     pushed_up = np.maximum.accumulate(free)
     pushed_down = np.minimum.accumulate(free[::-1])[::-1]
