@@ -5,19 +5,22 @@ import json
 import math
 from functools import cache
 from importlib import import_module
-from itertools import combinations
+from itertools import combinations, product
 from pkgutil import walk_packages
 
 import pytest
 
 from rmutils.book import chapters
 from rmutils.book.chapters.main_tables.task_effects import lead, task_change
+from rmutils.book.chapters.masking_sweep.findings import real_masking, when_and_how_many
 from rmutils.book.chapters.training_effect.findings import (
     needles_found_change,
     retrieval_heads_change,
     retrieval_heads_change_beyond,
 )
 from rmutils.book.claims.claim_list import Judged, judge, load_claims, part_table
+from rmutils.book.experiments.masked_needles import MATCHED as SAME_LAYERS
+from rmutils.book.experiments.masked_needles import TOP
 from rmutils.book.experiments.planned_runs import BEFORE, MATCHED, RETMASK
 from rmutils.book.findings import AGAINST, FINDINGS, SHOWN, UNDECIDED, finding
 from rmutils.book.site.pages.coverage import CLAIMS, read_coverage
@@ -44,6 +47,20 @@ def test_the_planned_number_of_heads_is_one_of_those_tried(model):
     one = finding("needles-lost-top", model, count)
     assert [one.value, one.low, one.high] == ends(planned)
     assert one.artifacts == planned.artifacts and one.p <= planned.p
+
+
+def test_the_table_of_when_and_how_many_is_counted_from_the_answers():
+    table = when_and_how_many().set_index(["heads off", "when"])
+    answers = real_masking().answers.query("model == 'gemma3-270m' and length == 1024")
+    for (position, when), count in product(
+            (("newest", "while it answers"), ("every", "from the first word on")), (4, 9)):
+        asked = answers.query("position == @position and count == @count and score == 'copy'")
+        top, control = (f"{100 * asked.loc[asked['policy'] == policy, 'success'].mean():.0f}"
+                        for policy in (TOP, SAME_LAYERS))
+        cell = table.loc["12 %" if count == 9 else "4; in the Qwen models 17"].loc[when, "Gemma"]
+        assert cell[:-2] == f"{top} / {control}"
+        undecided = position == "every" and count == 9  # both found next to nothing
+        assert cell[-1] == ("?" if undecided else "✓")
 
 
 @pytest.mark.parametrize(("name", "of", "effect", "given", "scale"), [

@@ -64,10 +64,10 @@ def few_heads(shape: tuple[int, int], heads: Sequence[tuple[int, int]],
         value, low, high = rows.loc[policy, ["value", "low", "high"]].astype(float)
         bars.barh(-place, value, color=colour, height=0.62)
         bars.plot([low, high], [-place, -place], color=INK, lw=1.2)
-        bars.text(high + 0.015, -place, f"{value:.0%}", va="center", weight="bold")
+        bars.text(high + 0.015, -place, f"{100 * value:.0f} %", va="center", weight="bold")
     bars.set(xlim=(0, 1), yticks=[0, -1, -2], yticklabels=[name for name, _ in names.values()],
-             xlabel="needles found (line: 95% interval)")
-    bars.xaxis.set_major_formatter(PercentFormatter(1))
+             xlabel="needles found (line: 95 % interval)")
+    bars.xaxis.set_major_formatter(PercentFormatter(1, symbol=" %"))
     bars.tick_params(axis="y", length=0)
     bars.spines["left"].set_visible(False)
     return figure
@@ -94,7 +94,7 @@ def heads_that_hold(shares: pd.DataFrame, halves: Mapping[str, float]) -> Figure
     axes.xaxis.set_major_locator(FixedLocator([0.5, *ticks]))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.set_xticklabels(["none", *map(str, ticks)])
-    axes.yaxis.set_major_formatter(PercentFormatter(1))
+    axes.yaxis.set_major_formatter(PercentFormatter(1, symbol=" %"))
     return figure
 
 

@@ -21,11 +21,12 @@ from rmutils.book.chapters.masking_sweep.larger_sweeps import (
     larger_sweep,
 )
 from rmutils.book.experiments import needles_left
-from rmutils.book.experiments.masked_needles import ANYWHERE, COPY, NEWEST
+from rmutils.book.experiments.masked_needles import ANYWHERE, COPY, EVERY, NEWEST
 from rmutils.book.experiments.masked_needles import MATCHED as SAME_LAYERS
 from rmutils.book.experiments.needles_left import compare_controls
 from rmutils.book.experiments.real_models import masking_stored, real_models
 from rmutils.book.experiments.sweep_questions import HAYSTACK
+from rmutils.book.figures.style import CALLED
 from rmutils.book.findings import (
     BY_SIGN,
     NONE,
@@ -34,6 +35,7 @@ from rmutils.book.findings import (
     Measured,
     Verdict,
     declare,
+    finding,
     scaled,
 )
 from rmutils.book.verdicts import CannotShow, Effect, blind_spot, quantity
@@ -212,9 +214,6 @@ def needles_lost(model: str, control: str) -> Effect:
                      rows["needle"].nunique(), note, blind)
 
 
-EVERY = "every"
-
-
 real_masking = partial(needles_left.stored, "masking")
 """What the four real models find without some of their heads."""
 
@@ -274,6 +273,36 @@ def needles_lost_everywhere(model: str, count: int | None = None) -> Measured:
     rows = rows[rows["length"] == plan.content["masking"]["length"]["default"]]
     twelve = twelve_percent().set_index("model")["count"]
     return _compared(rows, model, count or twelve.get(model), p="p")
+
+
+FEW = {"smollm2-135m": 4, "gemma3-270m": 4, "qwen2.5-coder-0.5b": 17, "qwen2.5-coder-1.5b": 17}
+"""A few heads of each model, of the numbers that were asked."""
+
+
+def when_and_how_many() -> pd.DataFrame:
+    """Percent of needles found without the heads that copy most / without others of their layers,
+    by how many heads are off and when, with a sign for the verdict on the difference."""
+    answers = real_masking().answers
+    length = load_plan("real_models").content["masking"]["length"]["default"]
+    rows = compare_controls(answers[answers["length"] == length])
+    levels = (100 * rows.set_index(["model", "position", "count"])[["whole", "top", "control"]])
+    eighth = twelve_percent().set_index("model")["count"].to_dict()
+    table = [{"heads off": "none", "when": "", **{
+        CALLED[model]: f"{levels['whole'][model, NEWEST, FEW[model]]:.0f}" for model in FEW}}]
+    for heads, counts in (("4; in the Qwen models 17", FEW), ("12 %", eighth)):
+        for when, position in (("while it answers", NEWEST), ("from the first word on", EVERY)):
+            row = {"heads off": heads, "when": when}
+            for model, count in counts.items():
+                if (model, position, count) not in levels.index:
+                    continue
+                lost = (finding("needles-lost-everywhere", model, count) if position == EVERY else
+                        finding("needles-lost-12-percent", model) if counts is eighth else
+                        finding("needles-lost-top", model, count))
+                top, control = levels.loc[(model, position, count), ["top", "control"]]
+                row[CALLED[model]] = (f"{top:.0f} / {control:.0f} "
+                                      f"{'✓' if lost.verdict == SHOWN else '?'}")
+            table.append(row)
+    return pd.DataFrame(table)
 
 
 @declare("needles-found", unit="percent", place=REAL,

@@ -104,13 +104,13 @@ TICKS = (0, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000)
 Label = tuple[float, str, str]  # height, text, colour
 
 
-FORMING = {"retrieval": ("best head copies", BLUE), "prefix_matching": ("best head matches", ORANGE),
-           "needles": ("needles found", INK)}
+FORMING = {"retrieval": ("best head copies", BLUE),
+           "prefix_matching": ("best head matches", ORANGE), "needles": ("needles found", INK)}
 """What is drawn of each snapshot."""
 
 
-def heads_before_needles(results: Mapping[str, Formation], begun: Mapping[str, Mapping[str, Finding]]
-                         ) -> Figure:
+def heads_before_needles(results: Mapping[str, Formation],
+                         begun: Mapping[str, Mapping[str, Finding]]) -> Figure:
     """The two scores of the best head and the needles found, by step, a panel for each model; the
     step at which each has begun has a dot."""
     figure, small = (_forming(results, begun, width) for width in (WIDTH, PHONE))

@@ -28,9 +28,9 @@ def inputs() -> list[Path]:
 
 def setup(app: Sphinx) -> dict[str, bool]:
     """Sphinx calls this."""
-    from rmutils.book.site.pages import address, frame, generated, versions
+    from rmutils.book.site.pages import address, frame, generated, percent, versions
 
-    for part in (address, frame, generated, versions):
+    for part in (address, frame, generated, percent, versions):
         part.connect(app)
     app.connect("env-before-read-docs", _declare)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
