@@ -12,12 +12,12 @@ import stat
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache, lru_cache
+from functools import cache, lru_cache, wraps
 from numbers import Real
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pandas as pd
 import yaml
@@ -27,6 +27,7 @@ from rmutils.core.errors import UserError
 from rmutils.core.paths import DATA, cache_dir, restore
 from rmutils.core.validation import parse_json
 
+T = TypeVar("T")
 SUMS = DATA / "SHA256SUMS"
 """Hashes of the files in `data` without a manifest, as `sha256sum` writes them: see `make sums`."""
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -97,19 +98,28 @@ def plain(path: Path) -> Path:
     return path
 
 
-def sha256(path: Path) -> str:
-    """Return the SHA-256 (hex) of a file, which must be `plain`."""
-    now = plain(path).stat()
-    if time.time() - now.st_ctime < FRESH:
-        return _sha256.__wrapped__(path)
-    return _sha256(path, now.st_dev, now.st_ino, now.st_size, now.st_mtime_ns, now.st_ctime_ns)
-
-
 FRESH = 2  # seconds in which a file may change twice at what its file system calls the same time
 
 
-@lru_cache(maxsize=4096)
-def _sha256(path: Path, *state: int) -> str:
+def of_file(read: Callable[[Path], T]) -> Callable[[Path], T]:
+    """Keep what a function makes of a `plain` file, for as long as the file stays as it is. All
+    who ask get the same object: nobody may change it."""
+    @lru_cache(maxsize=4096)
+    def kept(path: Path, *state: int) -> T:
+        return read(path)
+
+    @wraps(read)
+    def look(path: Path) -> T:
+        now = plain(path).stat()
+        if time.time() - now.st_ctime < FRESH:
+            return read(path)
+        return kept(path, now.st_dev, now.st_ino, now.st_size, now.st_mtime_ns, now.st_ctime_ns)
+    return look
+
+
+@of_file
+def sha256(path: Path) -> str:
+    """Return the SHA-256 (hex) of a file, which must be `plain`."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

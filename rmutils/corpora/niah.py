@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from rmutils.core.errors import UserError
-from rmutils.core.files import intact, numbered_lines, read_text
+from rmutils.core.files import intact, numbered_lines, of_file, read_text
 from rmutils.core.paths import HAYSTACK, NEEDLES
 from rmutils.core.validation import parse_json
 
@@ -39,6 +39,7 @@ def load_haystacks(folder: Path | str | None = None) -> list[Haystack]:
     return [Haystack(part.stem, "\n\n".join(map(_read, files))) for part, files in parts.items()]
 
 
+@of_file
 def _read(path: Path) -> str:
     text = read_text(intact(path)).strip()
     if not text:
@@ -102,7 +103,12 @@ def load_needles(path: Path | str | None = None) -> list[Needle]:
     path = Path(path or NEEDLES)
     if path.is_dir():
         path = next(iter(sorted(path.glob("*.jsonl"))), path / "needles.jsonl")
-    needles = [_parse(line, f"{path}, line {n}") for n, line in numbered_lines(intact(path))]
+    return [*_read_needles(path)]
+
+
+@of_file
+def _read_needles(path: Path) -> tuple[Needle, ...]:
+    needles = tuple(_parse(line, f"{path}, line {n}") for n, line in numbered_lines(intact(path)))
     if not needles:
         raise UserError(f"needle file {path} is empty.")
     return needles

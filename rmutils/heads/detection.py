@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -45,18 +45,28 @@ def material(config: DetectConfig, corpus: str) -> tuple[list[Haystack], list[Ne
         if config.needles and config.needles > len(needles):
             raise UserError(f"needles={config.needles}, but the set has {len(needles)}.")
         chosen = needles[: config.needles]
-    for i, needle in enumerate(chosen):
-        if needle in chosen[:i]:
-            raise UserError(f"needle {i + 1} is needle {chosen.index(needle) + 1} again: "
+    _check_needles(tuple(chosen), kind_of(config), config.definition)
+    return load_haystacks(config.haystack or home / "haystack"), chosen
+
+
+@lru_cache(maxsize=256)  # each look-up of a detection asks it
+def _check_needles(needles: tuple[Needle, ...], kind: type[ScoreKind], definition: str) -> None:
+    for i, needle in enumerate(needles):
+        if needle in needles[:i]:
+            raise UserError(f"needle {i + 1} is needle {needles.index(needle) + 1} again: "
                             f"{needle.needle[:60]!r}. It would count as two.")
-        recall, unit = kind_of(config).recall(needle.real_needle, needle.real_needle)
+        recall, unit = kind.recall(needle.real_needle, needle.real_needle)
         if not recall:
             why = ("it has no letter or digit" if unit != "ROUGE-1" or needle.real_needle.isascii()
-                   else f"{config.definition} counts ROUGE-1, which knows the letters a to z and "
-                        f"digits only. Choose another definition, such as paper")
+                   else f"{definition} counts ROUGE-1, which knows the letters a to z and digits "
+                        "only. Choose another definition, such as paper")
             raise UserError(f"the answer {needle.real_needle[:40]!r} can never count as found: "
                             f"{why}.")
-    return load_haystacks(config.haystack or home / "haystack"), chosen
+
+
+@lru_cache(maxsize=64)
+def _hash(haystacks: tuple[Haystack, ...]) -> str:
+    return digest([[h.name, h.text] for h in haystacks])
 
 
 def _folder(home: Path, name: str) -> Path:
@@ -341,6 +351,6 @@ def inputs_of(identity: str, config: DetectConfig, corpus: str) -> dict[str, str
     haystacks, needles = material(config, corpus)
     version = kind_of(config).version
     name = config.definition if config.score == "copy" else config.score
-    return {"model": identity, "haystack": digest([[h.name, h.text] for h in haystacks]),
+    return {"model": identity, "haystack": _hash(tuple(haystacks)),
             "needles": digest([vars(n) for n in needles]),
             **({"score": f"{name} {version}"} if version > 1 else {})}

@@ -111,15 +111,25 @@ def test_advice_fits_the_folder(cache, tmp_path):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def test_a_hash_follows_its_file(tmp_path, monkeypatch):
-    """Known or not, of a file that is touched it is taken anew."""
-    file = tmp_path / "f"
-    for fresh in (2, -1):
-        monkeypatch.setattr(files, "FRESH", fresh)
-        for number, data in enumerate((b"one", b"two", b"two")):
-            file.write_bytes(data)
-            os.utime(file, (number, number))
-            assert files.sha256(file) == files.sha256(file) == hashlib.sha256(data).hexdigest()
+@pytest.mark.parametrize("fresh", [2, -1])
+def test_what_is_kept_of_a_file_follows_it(tmp_path, monkeypatch, fresh):
+    """Known or not, of a file that is touched, replaced or gone it is taken anew."""
+    monkeypatch.setattr(files, "FRESH", fresh)
+    file, asked = tmp_path / "f", []
+    read = files.of_file(lambda path: asked.append(path) or path.read_bytes())
+    for number, data in enumerate((b"one", b"two", b"two")):
+        file.write_bytes(data)
+        os.utime(file, (number, number))
+        assert files.sha256(file) == files.sha256(file) == hashlib.sha256(data).hexdigest()
+        assert read(file) == read(file) == data
+    assert len(asked) == (6 if fresh == 2 else 3)
+    (tmp_path / "g").write_bytes(b"six")
+    os.utime(tmp_path / "g", (number, number))
+    os.replace(tmp_path / "g", file)
+    assert read(file) == b"six"
+    file.unlink()
+    with pytest.raises(UserError, match="cannot be read"):
+        read(file)
 
 
 @pytest.mark.parametrize("text", [

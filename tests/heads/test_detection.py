@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from rmutils.attention.decoding import Answer, capturing, decode
+from rmutils.core import files
 from rmutils.core.errors import UserError
 from rmutils.core.paths import CORPORA, HAYSTACK, NEEDLES
 from rmutils.corpora.niah import NiahBuilder, load_haystacks, load_needles
@@ -234,3 +235,22 @@ def test_a_score_of_ones_own_has_a_number_for_each_head(found, llama):
     register_score(name)(lambda case, answer: found)
     with pytest.raises(UserError, match="not numbers of the shape"):
         detect(llama, SHORT.changed({"score": name}))
+
+
+def test_what_a_result_depends_on_follows_its_files(tmp_path, monkeypatch):
+    """Haystack and needles are kept in memory, but only while their files stay as they are."""
+    monkeypatch.setattr(files, "FRESH", -1)
+    text, needles = tmp_path / "a.txt", tmp_path / "needles.jsonl"
+    config = GRID.changed({"haystack": tmp_path, "needle_file": needles, "needles": None})
+    lines = NEEDLES.read_text().splitlines()
+    seen = []
+    for words, said in (("one", lines[:1]), ("two", lines[:1]), ("two", lines[:2])):
+        text.write_text(words)
+        needles.write_text("\n".join(said))
+        seen.append(inputs_of("weights", config, "book"))
+        assert seen[-1] == inputs_of("weights", config, "book")
+        assert len(detection.material(config, "book")[1]) == len(said)
+    assert seen[0]["haystack"] != seen[1]["haystack"] == seen[2]["haystack"]
+    assert seen[0]["needles"] == seen[1]["needles"] != seen[2]["needles"]
+    detection.material(config, "book")[1].clear()
+    assert inputs_of("weights", config, "book") == seen[2]
