@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
+from functools import lru_cache
 from itertools import count as count_from
 from itertools import pairwise
 from typing import Literal
@@ -207,6 +208,7 @@ def name_outcome(name: str, response: str) -> str:
     return "in part" if any(_holds(part, response) for part in parts) else "missing"
 
 
+@lru_cache(maxsize=4096)  # chapters and claims ask for the same answers
 def similarity(name: str, response: str) -> float:
     """Largest similarity of the name to as many words in a row, or one more or less; 0 to 1."""
     words, size = response.split(), len(name.split())

@@ -28,6 +28,7 @@ class Printed:
     high: Fraction
 
     @classmethod
+    @lru_cache(maxsize=16384)  # a file has most of its numbers several times
     def read(cls, text: str) -> Printed:
         """Read digits as they are printed: ``46.40``, ``5e-7``, ``294K`` (thousands)."""
         digits, unit = (text[:-1], 1000) if text.endswith("K") else (text, 1)

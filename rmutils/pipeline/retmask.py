@@ -68,14 +68,50 @@ class RetMaskConfig(Config):
 
 @dataclass(frozen=True)
 class RetMaskRun:
-    before: HeadScores  # on the same cases as `after`
-    after: HeadScores
-    heads: list[Head]  # masked on the rejected side; empty if none were
-    pairs: pd.DataFrame  # as `rmutils.preference.pairs.Pairs.table`
-    dropped: dict[str, int]  # pairs left out, by reason
-    curve: pd.DataFrame  # the training, step by step, as `rmutils.training.train` writes it
-    training: str  # name of the stored training, with the weights
-    artifact: Artifact  # all of this but `before`, which is a stored detection
+    """A stored run. What it gave is read when it is first asked for."""
+
+    model: str
+    config: RetMaskConfig
+    compute: Compute  # whether the detection before it may be computed
+    artifact: Artifact  # all but `before`, which is a stored detection
+
+    @cached_property
+    def before(self) -> HeadScores:
+        return detect_stored(self.model, self.config.detect, compute=self.compute)[0]
+
+    @cached_property
+    def after(self) -> HeadScores:
+        """Scores on the same cases as `before`."""
+        return load(self.artifact.folder, f"{self.model}, trained", self.config.detect.score)
+
+    @cached_property
+    def pairs(self) -> pd.DataFrame:
+        """As `rmutils.preference.pairs.Pairs.table`."""
+        return pd.read_parquet(self.artifact.path("pairs.parquet"))
+
+    @cached_property
+    def curve(self) -> pd.DataFrame:
+        """The training, step by step, as `rmutils.training.train` writes it."""
+        return pd.read_csv(self.artifact.path("curve.csv"))
+
+    @cached_property
+    def _record(self) -> dict:
+        return json.loads(self.artifact.path("run.json").read_text())
+
+    @property
+    def heads(self) -> list[Head]:
+        """Heads that were masked on the rejected side; empty if none were."""
+        return [tuple(head) for head in self._record["heads"]]
+
+    @property
+    def dropped(self) -> dict[str, int]:
+        """Pairs left out, by reason."""
+        return self._record["dropped"]
+
+    @property
+    def training(self) -> str:
+        """Name of the stored training, with the weights."""
+        return self._record["training"]
 
 
 class RetMaskSteps:
@@ -183,13 +219,7 @@ def run_retmask(model: str, config: RetMaskConfig = RetMaskConfig(), *, compute:
     artifact = RETMASK.obtain_folder(
         config, inputs, lambda folder: _run(steps, folder), compute=compute,
         command=run_command(model, config, compute_backend), model=model, label=label_of(config))
-    record = json.loads(artifact.path("run.json").read_text())
-    before, _ = detect_stored(model, config.detect,
-                              compute="never" if compute == "never" else "auto")
-    return RetMaskRun(
-        before, load(artifact.folder, f"{before.model}, trained", config.detect.score),
-        [tuple(head) for head in record["heads"]], pd.read_parquet(artifact.path("pairs.parquet")),
-        record["dropped"], pd.read_csv(artifact.path("curve.csv")), record["training"], artifact)
+    return RetMaskRun(model, config, "never" if compute == "never" else "auto", artifact)
 
 
 def _run(steps: RetMaskSteps, folder: Path) -> dict:

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 import pandas as pd
 import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel
-from transformers.trainer import TRAINER_STATE_NAME
 from transformers.utils import logging
 
 from rmutils.core.errors import UserError
@@ -226,6 +225,8 @@ def _save(weights: dict, config, generation, dtype: torch.dtype, folder: Path) -
 
 def _last_checkpoint(work: Path) -> str | None:
     """The last checkpoint that is whole; a kill while one is written leaves a part of it."""
+    from transformers.trainer import TRAINER_STATE_NAME  # slow to import
+
     for path in sorted(work.glob("checkpoint-*"), key=lambda p: -int(p.name.split("-")[1])):
         try:
             json.loads((path / TRAINER_STATE_NAME).read_text())  # is written last
