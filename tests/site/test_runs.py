@@ -199,6 +199,19 @@ def test_sections_without_a_result_are_left_out():
     assert compared(chapter("now", 1), chapter("then", 0))[0].source == "## Empty"
 
 
+def test_what_is_equal_on_both_sides_is_left_out():
+    """Also a figure that only was drawn at another time."""
+    def cell(name, day, table):
+        return new_code_cell("draw()", id=name, outputs=[
+            new_output("display_data", {"image/svg+xml": f"<svg><dc:date>{day}</dc:date></svg>"}),
+            new_output("display_data", {"text/html": table})])
+    run, default = (new_notebook(cells=[cell("a", day, "<p>same</p>"), cell("b", day, table)])
+                    for day, table in (("2026-11-28", "<p>1</p>"), ("2026-11-27", "<p>2</p>")))
+    sides = compared(run, default)
+    assert [[one.data["text/html"] for one in side.outputs[1:]] for side in sides] == [
+        ["<p>2</p>"], ["<p>1</p>"]]
+
+
 def test_what_is_no_whole_run_makes_no_page_and_no_build(book):
     before = sources(book.root)
     book.run("first/.partial/failed")

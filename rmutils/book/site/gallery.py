@@ -45,6 +45,7 @@ _HEADING = re.compile(r"(#{1,6})\s+(.*\S)")
 _SAYS = re.compile(r"\bsay\(")
 _NO_RESULT = re.compile(r'<details class="rm-made">|<div [^>]*><p class="rm-caption">[^<]*</p>'
                         r'<details class="rm-fold"><summary>Show the table, 0 rows<')
+_DRAWN = re.compile(r"<dc:date>[^<]*</dc:date>")
 _MARKDOWN = MarkdownIt("js-default", {"html": False})
 
 
@@ -196,6 +197,9 @@ def _beside(cell: NotebookNode, usual: dict[str, NotebookNode] | None) -> list[N
                 or all(_NO_RESULT.match(o.get("data", {}).get("text/html", ""))
                        for o in (*own, *pair))):
             return []
+        if len(own) == len(pair):  # what is the same on both sides is left out
+            pair, own = zip(*(both for both in zip(pair, own, strict=True)
+                              if _content(both[0]) != _content(both[1])), strict=True)
         made = [_cell(cell, [new_output("display_data", {
                     "text/html": f'<p class="rm-side">{text}</p>'}), *outputs],
                       ["remove-input", tag], image)
@@ -208,7 +212,10 @@ def _is_prose(cell: NotebookNode) -> bool:
 
 
 def _content(output: NotebookNode) -> dict:
-    return {key: output.get(key) for key in ("output_type", "name", "text", "data")}
+    """What an output holds; when a figure was drawn is no difference."""
+    data = {kind: _DRAWN.sub("", one) if isinstance(one, str) else one
+            for kind, one in output.get("data", {}).items()}
+    return {key: output.get(key) for key in ("output_type", "name", "text")} | {"data": data}
 
 
 def _cell(cell: NotebookNode, outputs: list, tags: list[str], settings: dict) -> NotebookNode:

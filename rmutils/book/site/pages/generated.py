@@ -303,10 +303,16 @@ def points(book: Path) -> str:
 
 
 def changes(book: Path) -> str:
-    """One line for each version: its number, its date and the first sentence of its changes."""
-    text = CHANGELOG.read_text(encoding="utf-8")
-    return "\n".join(f"- **{version}**, {date}: {what}" for version, date, what in re.findall(
-        r"^## \[(\d\S*)\] - (\S+)\n\n([^\n]+)$", text, re.MULTILINE))
+    """What each version changed, in a sentence, and which printed numbers moved."""
+    shown = []
+    for part in re.split(r"^## ", CHANGELOG.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]:
+        title, _, text = part.partition("\n")
+        version = title.replace("[", "").replace("]", "").replace(" - ", ", ")
+        what = text.strip().split("\n", 1)[0]
+        moved = re.search(r"^### Numbers that moved\n\n((?:- .+\n)+)", text, re.MULTILINE)
+        shown += [f"## {version}", *([] if what.startswith("#") else [what]),
+                  *(["Numbers that moved:", moved[1]] if moved else [])]
+    return "\n\n".join(shown)
 
 
 def playground_speed(book: Path) -> str:
