@@ -150,6 +150,17 @@ def both_beyond_four_fifths() -> Measured:
     "{verdict}."))
 def both_change() -> Measured:
     """Needles found with both, minus those of the plain model."""
+    return _change(savings_curves.BOTH)
+
+
+@declare("select-change", unit="points", place=WITH_SHARE, otherwise=(
+    "Selecting tokens changes the needles that {model} finds by {value} points {ci}: {verdict}."))
+def select_change() -> Measured:
+    """Needles found if tokens are selected and no head shares, minus those of the plain model."""
+    return _change(savings_curves.SELECT)
+
+
+def _change(arm: str) -> Measured:
     needles, names = _together()
-    row = changes(needles, "correct").set_index("variant").loc[savings_curves.BOTH]
+    row = changes(needles, "correct").set_index("variant").loc[arm]
     return Measured.row(row, names, 100, clusters=int(row["clusters"]), p="p", model=LARGE)
