@@ -59,31 +59,6 @@ def exchange_table(results: Mapping[str, IsItCausal]) -> pd.DataFrame:
             "p_holm": "p, corrected"})
 
 
-def necessary_against_sufficient(results: Mapping[str, IsItCausal]) -> Figure:
-    """Each head alone: nats of an answer that it restores, and that removing it loses."""
-    figure, panels = new_axes(2.6, columns=len(results), flat=True, sharex=True, sharey=True)
-    means = {model: single_heads_mean(result) for model, result in results.items()}
-    most = max(float(heads[["restored", "removed"]].max().max()) for heads in means.values())
-    for axes, (model, heads) in zip(panels, means.items(), strict=True):
-        axes.plot(heads["restored"], heads["removed"], "o", ms=3, color=BLUE, alpha=0.6)
-        axes.plot([0, most], [0, most], color=GREY, lw=0.8, ls=":")
-        head = heads["restored"].idxmax()
-        axes.annotate("-".join(map(str, head)), tuple(heads.loc[head, ["restored", "removed"]]),
-                      xytext=(-9, 5), textcoords="offset points", fontsize=9)
-        axes.margins(0.12)
-        axes.set_title(model, fontsize=9.5)
-        axes.tick_params(labelsize=9)
-    panels[0].set_ylabel("lost without it (nats)", fontsize=9.5)
-    figure.supxlabel("restored by the head alone (nats of an answer)", fontsize=9.5)
-    return figure
-
-
-def single_heads_mean(result: IsItCausal) -> pd.DataFrame:
-    """Nats of an answer, mean over answers: `restored` and `removed` by (layer, head)."""
-    answers = result.singles.groupby(["case", "layer", "head"])[["restored", "removed"]].sum()
-    return answers.groupby(level=["layer", "head"]).mean()
-
-
 def restored_by_token(result: IsItCausal, model: str) -> Figure:
     """One answer token by token: what each head restores alone."""
     case = result.singles.groupby("case", sort=False)["step"].nunique().idxmax()

@@ -205,7 +205,7 @@ def sets_apart(row: pd.Series) -> str:
 
 
 MATRIX, MOVES = "fig-change-matrix", "fig-change-moves"
-AFTER, SPECIAL = "fig-change-training", "other-special-heads"
+AFTER, SPECIAL = "change-training", "other-special-heads"
 Found = tuple[Tables, Artifact]  # what is stored of a model, as from `heads_stored`
 
 
