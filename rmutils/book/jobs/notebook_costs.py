@@ -22,6 +22,7 @@ from rmutils.book.chapters.masking_sweep.larger_sweeps import LARGER_SWEEPS
 from rmutils.book.chapters.memory_by_heads import FOUND, MEMORY, MORE
 from rmutils.book.chapters.ms_poe.experiment import POSITIONS, SCALES
 from rmutils.book.chapters.olmo3_recipe.ablations import RECIPE_PARTS
+from rmutils.book.chapters.olmo3_recipe.ruler import RULER
 from rmutils.book.chapters.redirect_heads.experiment import FEW, REDIRECT
 from rmutils.book.chapters.score_distribution.sparser_versions import SPARSITY_AND_GAIN
 from rmutils.book.chapters.training_effect.half_masked import HALF_MASKED
@@ -45,7 +46,7 @@ OWN_COPY = 2_000_000  # bytes of the executed notebook, at most
 EXPERIMENTS: tuple[Experiment[Any, Any], ...] = (
     CONTRASTED, FEW, FOUND, HALF_LEARNED, HALF_LEARNED_AGAIN, HALF_MASKED, HEAD_CARDS,
     HEADS_AT_WORK, LARGER_SWEEPS, LAYER_MATCHED, MEMORY, MORE, OTHER_PAIRS, POSITIONS,
-    REAL_EXCHANGES, REAL_TRAINING, RECIPE_PARTS, REDIRECT, SCALES, SPARSITY_AND_GAIN)
+    REAL_EXCHANGES, REAL_TRAINING, RECIPE_PARTS, REDIRECT, RULER, SCALES, SPARSITY_AND_GAIN)
 FUNCTIONS = {"len": len, "sum": sum, "min": min, "max": max, "weight": weight}
 """Functions that `by` may call."""
 

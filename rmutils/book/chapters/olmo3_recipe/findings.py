@@ -4,7 +4,7 @@ from functools import cache
 
 import pandas as pd
 
-from rmutils.book.chapters.olmo3_recipe import ablations, experiment
+from rmutils.book.chapters.olmo3_recipe import ablations, experiment, ruler
 from rmutils.book.chapters.olmo3_recipe.ablations import ARMS, RECIPE, RECIPE_PARTS
 from rmutils.book.chapters.olmo3_recipe.experiment import Extension, at_end
 from rmutils.book.findings import Measured, declare
@@ -13,7 +13,7 @@ from rmutils.longcontext.extension import ExtensionConfig
 
 MODEL, FULL, ALL = "tiny-olmo3", "YaRN, full layers", "YaRN, all layers"
 FOUND, BUDGET = "fig-extended", "fig-budget"
-LOSS, PARTS = "fig-loss-by-position", "fig-recipe-parts"
+LOSS, PARTS, RULER = "fig-loss-by-position", "fig-recipe-parts", "fig-ruler"
 
 
 @cache
@@ -119,3 +119,28 @@ def seeds_differ() -> Measured:
     own = losses[(losses["tokens"] == losses["tokens"].max()) & (losses["arm"] == RECIPE)]
     by_seed = own.groupby("seed")["loss"].mean()
     return Measured.count(by_seed.max() - by_seed.min(), seeds=len(by_seed))
+
+
+def _ruler(model: str) -> tuple[pd.DataFrame, list[str]]:
+    table, runs = ruler.ruler_scores()
+    require([command for (name, _), command in runs.missing.items() if name == model])
+    return table, [one.name for (name, _), one in runs.stored.items() if name == model]
+
+
+@declare("ruler-gain", unit="points", place=RULER, otherwise=(
+    "With YaRN {model} has {value} {more|fewer} of RULER's points {ci}: {verdict}."))
+def ruler_gain(model: str = MODEL) -> Measured:
+    """RULER score with YaRN, minus that of the model as trained."""
+    table, names = _ruler(model)
+    row = ruler.differences(table).set_index("model").loc[model]
+    return Measured.row(row, names, clusters=int(row["questions"]), p="p_holm", model=model)
+
+
+@declare("ruler-gain-of-kind", unit="points", place=RULER, otherwise=(
+    "In RULER's tasks of the kind {kind}, {model} has {value} points {more|fewer} with YaRN {ci}: "
+    "{verdict}."))
+def ruler_gain_of_kind(kind: str, model: str = MODEL) -> Measured:
+    """Score in the tasks of a kind with YaRN, minus that of the model as trained."""
+    table, names = _ruler(model)
+    row = ruler.differences(table.query("kind == @kind")).set_index("model").loc[model]
+    return Measured.row(row, names, clusters=int(row["questions"]), model=model, kind=kind)

@@ -143,3 +143,19 @@ def _line(axes: Axes, part: pd.DataFrame, x: str, method: str, shift: float) -> 
     """A method's values with 95 % intervals."""
     style.with_intervals(axes, part[x] * shift, part, color=COLOURS[method], ms=4, lw=1.2,
                          capsize=2, marker=MARKERS.get(method, "o"), label=method)
+
+
+def ruler(table: pd.DataFrame) -> Figure:
+    """RULER's scores by kind of task: a panel for each model, with YaRN and without it."""
+    models, kinds = table["model"].unique(), [*table["kind"].unique()]
+    figure, panels = new_axes(3.2, columns=len(models), sharey=True, squeeze=False)
+    for axes, model in zip(panels[0], models, strict=True):
+        for i, (arm, part) in enumerate(table[table["model"] == model].groupby("arm", sort=False)):
+            places = part["kind"].map(kinds.index) + 0.2 * i - 0.1
+            style.with_intervals(axes, places, part, color=COLOURS[arm], ls="", marker="os"[i],
+                                 ms=5, capsize=2, label=arm)
+        axes.set(title=model, ylim=(-3, 103))
+        axes.set_xticks(range(len(kinds)), kinds, fontsize=9)
+    panels[0, 0].set_ylabel("RULER score (0 to 100)")
+    style.legend_above(figure, panels[0, 0], 2)
+    return figure
