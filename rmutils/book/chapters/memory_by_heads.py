@@ -217,6 +217,40 @@ def primary() -> pd.DataFrame:
     return table.assign(p_holm=holm(table["p"])) if rows else table
 
 
+@cache
+def longer() -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Apply the plan's rules to longer texts: top key heads against others of the same layers by
+    length, at 40 %; and the copy score against the others by score and share. Holm within each."""
+    if not (found := stored(LONGER)):
+        return pd.DataFrame(), pd.DataFrame()
+    (answers, _), = found.values()
+    lengths = pd.DataFrame([{"length": length, **top_minus_others(part, MAIN).columns}
+                            for length, part in answers.groupby("length")])
+    top = answers[answers["policy"] == TOP].pivot_table(
+        index="needle", columns=["share", "score"], values="success")
+    scores = pd.DataFrame([
+        {"share": share, "score": score,
+         **contrast((top[share]["copy"] - top[share][score]).to_numpy(), bounds=DIFFERENCE).columns}
+        for share, score in top.columns if score != "copy"])
+    return tuple(table.assign(p_holm=holm(table["p"])) for table in (lengths, scores))
+
+
+def longer_table() -> pd.DataFrame:
+    """Return the needles found in longer texts by who keeps them, as readers see them."""
+    (answers, _), = stored(LONGER).values()
+    rows = []
+    for length, part in answers.groupby("length"):
+        found = part.groupby(["score", "policy", "share"])["success"].sum()
+        rows.append({
+            "tokens": f"{length:,}", "bytes kept (%)": round(100 * part[part["share"] == MAIN][
+                "kept"].mean()), "all": found["", WHOLE, 1.0]} | {
+            name: found["copy", policy, MAIN] for policy, name in (
+                (TOP, "that copy"), (MATCHED, "others, same layers"),
+                (ANYWHERE, "others, any layer"))} | {
+            score: found[score, TOP, MAIN] for score in ("attention", "dla", "locos")})
+    return pd.DataFrame(rows)
+
+
 def memory_figure(results: Mapping[str, pd.DataFrame]) -> Figure:
     """Draw the needles found by the share of key heads that keep the whole text."""
     figure, panels = new_axes(3.0, columns=len(results), sharey=True, flat=True)
@@ -262,6 +296,31 @@ def kept(model: str) -> Measured:
     answers, artifact = _answers(model)
     p = primary().set_index("model").loc[model, "p_holm"]
     return Measured.contrast(top_minus_others(answers, MAIN), [artifact], p=p)
+
+
+@declare("memory-kept-longer", unit="percentage points", place="memory-longer", otherwise=(
+    "In texts of {length} tokens, keeping them for 40 % of the key heads saves {value} percentage "
+    "points {more|fewer} needles {ci} if these heads copy than if others of the same layers do "
+    "so: {verdict}."))
+def kept_longer(length: int) -> Measured:
+    """Top key heads of `qwen2.5-coder-0.5b` minus others of the same layers, at 40 %."""
+    return _longer(0, length=length)
+
+
+@declare("memory-by-copy", unit="percentage points", place="memory-longer", otherwise=(
+    "With {percent} % of the key heads, those that copy save {value} percentage points "
+    "{more|fewer} needles {ci} than those chosen by {score}: {verdict}."))
+def by_copy(score: str, share: float) -> Measured:
+    """Needles found in longer texts with key heads by copy score, minus those by another."""
+    found = _longer(1, score=score, share=share)
+    return replace(found, words={"percent": round(100 * share)})
+
+
+def _longer(which: int, **key: object) -> Measured:
+    require([] if stored(LONGER) else [LONGER.command])
+    table, (answers, artifact) = longer()[which], stored(LONGER)["qwen2.5-coder-0.5b"]
+    row, = (row for _, row in table.iterrows() if all(row[k] == v for k, v in key.items()))
+    return Measured.row(row, [artifact], 100, clusters=answers["needle"].nunique(), p="p_holm")
 
 
 @declare("memory-needles", unit="percent", place=FIGURE, otherwise="{value} % {ci}.")
