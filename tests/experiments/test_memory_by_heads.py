@@ -93,3 +93,27 @@ def test_the_page_tells_the_newest_plan():
     assert not new & earlier and len(new) == 48
     assert len({case[:3] for case in new} & {case[:3] for case in earlier}) == 4
     assert all(artifact.label == "more" for _, artifact in module.stored().values())
+
+
+def test_longer_texts_are_counted_by_hand():
+    """From the stored rows: needles by length and rule, and how copy differs from another score."""
+    (answers, _), = module.stored(module.LONGER).values()
+    hits = {key: {*part["needle"]} for key, part in answers[answers["success"]].groupby(
+        ["length", "score", "policy", "share"])}
+
+    def found(length, score, policy=TOP, share=0.4):
+        return hits.get((length, score, policy, share), set())
+
+    table = module.longer_table().set_index("tokens")
+    lengths, scores = module.longer()
+    for length in (2048, 4096):
+        row = table.loc[f"{length:,}"]
+        assert row["that copy"] == len(found(length, "copy")) >= 9
+        assert row["others, same layers"] == len(found(length, "copy", MATCHED)) == 0
+        assert row["locos"] == len(found(length, "locos"))
+        value, = lengths.loc[lengths["length"] == length, "value"]
+        assert value == pytest.approx(len(found(length, "copy")) / 12)
+    for row in scores.itertuples():
+        gap = sum(len(found(length, "copy", share=row.share))
+                  - len(found(length, row.score, share=row.share)) for length in (2048, 4096))
+        assert row.value == pytest.approx(gap / 24)
