@@ -1,6 +1,5 @@
-"""Small checks of the coverage page: settings chosen by the test, and answers by another engine."""
+"""A small check of the coverage page: settings that are chosen by the test."""
 
-import json
 from collections.abc import Sequence
 from itertools import combinations
 
@@ -9,11 +8,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from rmutils.book.chapters.main_tables.task_effects import scores_of
-from rmutils.book.experiments.planned_runs import planned_runs
 from rmutils.core.experiment import load_plan
-from rmutils.core.results import Artifact, stored
-from rmutils.heads.detection import load
-from rmutils.pipeline.retmask import RETMASK, RetMaskConfig, resolved
 
 Array = npt.NDArray[np.float64]
 
@@ -56,35 +51,3 @@ def planned_flattery() -> pd.DataFrame:
     return pd.concat([flattery(
         scores_of(model, [plan["strategy"]])[0], plan["k"], plan["halves"]).assign(model=model)
         for model in plan["models"]], ignore_index=True)
-
-
-MODEL, STRATEGY = "tiny-llama", "retmask"
-OURS = "transformers"
-
-
-def engines() -> pd.DataFrame:
-    """Return what each stored run of the plan's setting gave."""
-    runs = {(found.manifest["inputs"].get("engine", OURS), found.manifest["config"]["seed"]): found
-            for found in stored(RETMASK.name) if found.shipped and _of_plan(found)}
-    pairs = {key: pd.read_parquet(found.path("pairs.parquet")).set_index("id")
-             for key, found in runs.items()}
-    rows = []
-    for (engine, seed), found in sorted(runs.items()):
-        own, other = pairs[engine, seed], pairs.get((OURS, seed))
-        after = load(found.folder, MODEL, "copy")
-        heads = json.loads(found.path("run.json").read_text())["heads"]
-        rows.append({
-            "engine": engine, "seed": seed, "pairs": len(own),
-            **{side: own[f"{side}_tokens"].mean() for side in ("chosen", "rejected")},
-            "found": after.cases["success"].mean(),
-            "score": np.mean([after.mean[layer, head] for layer, head in heads]),
-            **{f"same_{side}": np.nan if engine == OURS or other is None else
-               (own[side] == other[side].reindex(own.index))[own.index.isin(other.index)].mean()
-               for side in ("chosen", "rejected")}})
-    return pd.DataFrame(rows)
-
-
-def _of_plan(found: Artifact) -> bool:
-    planned = [resolved(MODEL, run) for run in planned_runs(MODEL) if run.strategy == STRATEGY]
-    return found.name.split("/")[1] == MODEL and RetMaskConfig.from_identity(
-        found.manifest["config"]) in planned

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from rmutils.book.chapters.contrast_without_training import CONTRASTED
+from rmutils.book.chapters.data_and_training.engines import ENGINES
 from rmutils.book.chapters.data_and_training.half_learned import HALF_LEARNED
 from rmutils.book.chapters.data_and_training.half_learned_again import HALF_LEARNED_AGAIN
 from rmutils.book.chapters.heads_at_work.cards import HEAD_CARDS
@@ -44,7 +45,7 @@ START = "start, tables and figures"
 SHIPPED = "its result comes with the book"  # why a part is not computed
 OWN_COPY = 2_000_000  # bytes of the executed notebook, at most
 EXPERIMENTS: tuple[Experiment[Any, Any], ...] = (
-    CONTRASTED, FEW, FOUND, HALF_LEARNED, HALF_LEARNED_AGAIN, HALF_MASKED, HEAD_CARDS,
+    CONTRASTED, ENGINES, FEW, FOUND, HALF_LEARNED, HALF_LEARNED_AGAIN, HALF_MASKED, HEAD_CARDS,
     HEADS_AT_WORK, LARGER_SWEEPS, LAYER_MATCHED, MEMORY, MORE, OTHER_PAIRS, POSITIONS,
     REAL_EXCHANGES, REAL_TRAINING, RECIPE_PARTS, REDIRECT, RULER, SCALES, SPARSITY_AND_GAIN)
 FUNCTIONS = {"len": len, "sum": sum, "min": min, "max": max, "weight": weight}

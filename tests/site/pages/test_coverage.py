@@ -8,11 +8,10 @@ import pytest
 import yaml
 
 from rmutils.book.chapters.share_attention.findings import group_distances, key_groups
-from rmutils.book.claims.small_checks import OURS, engines, flattery
+from rmutils.book.claims.small_checks import flattery
 from rmutils.book.site.pages import COVERAGE, inputs
 from rmutils.book.site.pages.coverage import CLAIMS, SIGNS, coverage, japanese_tables, read_coverage
 from rmutils.core import paths
-from rmutils.core.results import stored
 
 ITEMS = [(paper["paper"], item) for paper in read_coverage() for item in paper["items"]]
 SHIPPED = {"/".join(p.parent.parts[-3:-1])
@@ -108,17 +107,3 @@ def test_distances_within_key_groups():
         [pytest.approx(0.2), pytest.approx(0.65)]]
     table, more = key_groups()["smollm2-135m"]
     assert len(table) == 30 and more.low > 0  # what the page says
-
-
-def test_what_the_page_says_of_vllm():
-    table = engines()
-    ours, others = table[table["engine"] == OURS], table[table["engine"] != OURS]
-    assert ours["seed"].tolist() == [*range(5)] and len(others) == 1
-    (other,) = others.to_dict("records")
-    for name in ("pairs", "chosen", "rejected", "found"):
-        assert ours[name].min() <= other[name] <= ours[name].max()
-    assert 0 < ours["score"].min() - other["score"] < 0.001
-    assert other["engine"].startswith("vllm") and 0 < other["same_rejected"] < other["same_chosen"]
-    same = pd.read_parquet(next(
-        a for a in stored("retmask") if a.name.endswith("49d1943a")).path("pairs.parquet"))
-    assert other["chosen"] == pytest.approx(sum(same["chosen_tokens"]) / len(same))

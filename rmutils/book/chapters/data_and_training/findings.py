@@ -3,9 +3,11 @@
 import math
 from collections.abc import Callable, Sequence
 from functools import cache
+from typing import Any
 
 import pandas as pd
 
+from rmutils.book.chapters.data_and_training import engines
 from rmutils.book.chapters.data_and_training import half_learned as half
 from rmutils.book.chapters.data_and_training import half_learned_again as again
 from rmutils.book.chapters.data_and_training.pair_statistics import (
@@ -144,6 +146,42 @@ def half_learned_again_heads(model: str) -> Measured:
     """Score of the masked heads after RetMask, minus after the control."""
     table = half.compare_arms(half_learned_again(), measure="retrieval").set_index("model")
     return Measured.row(table.loc[model], [again.HALF_LEARNED_AGAIN.name], 100)
+
+
+@cache
+def _engines() -> dict[str, dict[str, Any]]:
+    return engines.engines()
+
+
+@declare("engines-same", unit="answers", place="engines", otherwise=(
+    "Of {asked} greedy answers, {value} are the same by vLLM and by transformers."))
+def engines_same() -> Measured:
+    """Greedy answers whose tokens are all the same, of all models, whole and masked."""
+    found = _engines().values()
+    return Measured.count(sum(one[engines.WHOLE] + one[engines.MASKED] for one in found),
+                          [engines.ENGINES.name], asked=engines_asked())
+
+
+def engines_asked() -> int:
+    """How many greedy answers are compared."""
+    return sum(2 * one["instructions"] for one in _engines().values())
+
+
+@declare("engines-surprise", unit="nats per token", place="engines", otherwise=(
+    "Sampled answers of vLLM surprise {model} by {value} nats per token {more|less} than expected "
+    "{ci}: {verdict}."))
+def engines_surprise(model: str) -> Measured:
+    """Surprise at sampled answers of vLLM minus the entropy of the model's own probabilities."""
+    one = _engines()[model]
+    return Measured(one["surprise"], [engines.ENGINES.name], one["instructions"])
+
+
+@declare("engines-time", unit="percent", place="engines", otherwise=(
+    "For answers of {model}, vLLM takes {value} % of the processor time of transformers."))
+def engines_time(model: str) -> Measured:
+    """Processor seconds per answer of vLLM, of those of transformers."""
+    one = _engines()[model]
+    return Measured.count(100 * one[engines.THEIRS] / one[engines.OURS], [engines.ENGINES.name])
 
 
 @declare("held-out-margin", unit="margin", place="fig-curves", otherwise=(

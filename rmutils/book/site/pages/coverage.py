@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from rmutils.book.chapters.share_attention.findings import key_groups
-from rmutils.book.claims.small_checks import OURS, engines, planned_flattery
+from rmutils.book.claims.small_checks import planned_flattery
 from rmutils.book.site.pages import COVERAGE
 from rmutils.book.site.pages.items import folded, literal, table
 from rmutils.core.files import read_yaml
@@ -123,23 +123,3 @@ def head_groups(book: Path) -> str:
          f"{more.value:.3f} [{more.low:.3f}, {more.high:.3f}]",
          f"{(layers['within'] < layers['otherwise']).sum()} of {len(layers)}"]
         for model, (layers, more) in key_groups().items()]))
-
-
-ENGINE_ROWS = {"pairs": "pairs of answers", "chosen": "tokens of a chosen answer",
-               "rejected": "tokens of a rejected answer",
-               "found": "needles found after training (share)",
-               "score": "score of the masked heads after it"}
-
-
-def answered_by(book: Path) -> str:
-    """A run by vLLM beside those by transformers."""
-    found = engines().set_index("engine")
-    ours, other = found.loc[[OURS]], found[found.index != OURS].iloc[0]
-    rows = [[shown, f"{other[name]:.4g}",
-             f"{ours.loc[ours['seed'] == other['seed'], name].iloc[0]:.4g}",
-             f"{ours[name].min():.4g} to {ours[name].max():.4g}"]
-            for name, shown in ENGINE_ROWS.items()]
-    rows += [[f"{side} answers equal to those of transformers", f"{other[f'same_{side}']:.0%}",
-              "", ""] for side in ("chosen", "rejected")]
-    head = ["", "vLLM", "transformers, same seed", "transformers, all seeds"]
-    return "\n".join(table(head, rows))

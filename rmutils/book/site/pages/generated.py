@@ -364,7 +364,6 @@ WRITERS: dict[str, Callable[..., str]] = {
     "japanese-tables": covered.japanese_tables,
     "chosen-settings": covered.chosen_settings,
     "head-groups": covered.head_groups,
-    "answered-by": covered.answered_by,
     "standards": standards,
     "standards-no": missing,
 }
