@@ -167,15 +167,6 @@ def engines_asked() -> int:
     return sum(2 * one["instructions"] for one in _engines().values())
 
 
-@declare("engines-surprise", unit="nats per token", place="engines", otherwise=(
-    "Sampled answers of vLLM surprise {model} by {value} nats per token {more|less} than expected "
-    "{ci}: {verdict}."))
-def engines_surprise(model: str) -> Measured:
-    """Surprise at sampled answers of vLLM minus the entropy of the model's own probabilities."""
-    one = _engines()[model]
-    return Measured(one["surprise"], [engines.ENGINES.name], one["instructions"])
-
-
 @declare("engines-time", unit="percent", place="engines", otherwise=(
     "For answers of {model}, vLLM takes {value} % of the processor time of transformers."))
 def engines_time(model: str) -> Measured:
