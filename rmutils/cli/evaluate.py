@@ -53,6 +53,10 @@ def evaluate(
 
     Example: rmutils evaluate tiny-llama --datasets RAG,Cite --lengths 512,2048 --samples 20
 
+    RULER is asked as well, by its 13 tasks.
+
+    Example: rmutils evaluate smollm2-135m --datasets RULER --lengths 1024,4096 --samples 10
+
     --mask takes heads or a file of head scores, whose retrieval heads are masked.
 
     Example: rmutils evaluate tiny-llama --mask 3-7,3-15 --how mean

@@ -38,9 +38,9 @@ class EvaluateConfig(Config):
     """
 
     datasets: Annotated[tuple[str, ...], Field(min_length=1), Offers(DATASETS)] = SUITES["helmet"]
-    """Data sets, or categories: Recall, RAG, Re-rank, ICL, Cite, LongQA, Summ. A suite (`helmet`)
-    or a category stands for its data sets: one of HELMET's categories for those of the suite,
-    another one for all that are registered."""
+    """Data sets, or categories: Recall, RAG, Re-rank, ICL, Cite, LongQA, Summ; RULER. A suite
+    (`helmet`) or a category stands for its data sets: one of HELMET's categories for those of the
+    suite, another one for all that are registered."""
     lengths: Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(min_length=1)] = (512, 2048)
     """Tokens of prompt and answer together. Section 4.1: "five context lengths ranging from 8K to
     128K tokens"; ours are for models with smaller windows."""
