@@ -203,7 +203,8 @@ def _text(output: NotebookNode) -> str | None:
 
 
 def errata(book: Path) -> str:
-    """All disagreements that the audit finds: both values with their places, what they touch."""
+    """All disagreements that the audit finds, the largest first: both values with their places,
+    what they touch."""
     findings = audit()
     wrong = findings[~findings["agrees"]]
     gains = beside_gains(findings, load_tables()).set_index("model")
@@ -221,15 +222,21 @@ def errata(book: Path) -> str:
 
 
 def _linked(wrong: pd.DataFrame) -> dict[str, list]:
-    """Pairs that are linked by the table or passage of one of their values, by these places."""
+    """Pairs that are linked by the table or passage of one of their values, by these places; the
+    largest differences first."""
     groups: list[tuple[set[str], list]] = []
     for row in wrong.itertuples():
         places, rows = {_place(row.place_a), _place(row.place_b)}, [row]
         for other in [group for group in groups if group[0] & places]:
             groups.remove(other)
             places, rows = other[0] | places, other[1] + rows
-        groups.append((places, rows))
-    return {_named(places): rows for places, rows in groups}
+        groups.append((places, sorted(rows, key=_size)))
+    return {_named(places): rows
+            for places, rows in sorted(groups, key=lambda group: _size(group[1][0]))}
+
+
+def _size(row: Any) -> float:
+    return -abs(row.difference)
 
 
 def _named(places: set[str]) -> str:
@@ -307,7 +314,8 @@ def changes(book: Path) -> str:
     shown = []
     for part in re.split(r"^## ", CHANGELOG.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]:
         title, _, text = part.partition("\n")
-        version = title.replace("[", "").replace("]", "").replace(" - ", ", ")
+        version = re.sub(r"[\[\]]", "", title).replace(" - ", ", ").replace(
+            "Unreleased", "Not released yet")
         what = text.strip().split("\n", 1)[0]
         moved = re.search(r"^### Numbers that moved\n\n((?:- .+\n)+)", text, re.MULTILINE)
         shown += [f"## {version}", *([] if what.startswith("#") else [what]),
