@@ -194,9 +194,10 @@ def statistics_that_match() -> Measured:
 @declare("published-sparsity", unit="", place=RANKED,
          otherwise="The published scores of {model} have a {statistic} of {value} {ci}.")
 def published_sparsity(model: str, statistic: str) -> Measured:
-    """A measure of sparsity of the published scores; intervals over runs."""
+    """A measure of sparsity of the published scores, shares in percent; intervals over runs."""
     rows = load_published_summary().set_index(["model", "statistic"])
-    return Measured.row(rows.loc[(model, statistic)], (), verdict=SHOWN)
+    return Measured.row(rows.loc[(model, statistic)], (), 100 if "share" in statistic else 1,
+                        verdict=SHOWN)
 
 
 @declare("full-layers-share", unit="percent", place=WINDOWS, otherwise=(
