@@ -49,6 +49,12 @@ def test_the_planned_number_of_heads_is_one_of_those_tried(model):
     assert one.artifacts == planned.artifacts and one.p <= planned.p
 
 
+def test_both_trained_on_one_machine_give_a_lead_of_their_own():
+    lead = finding("beyond-layers-on-one-machine")
+    assert lead.verdict == SHOWN
+    assert lead.value != pytest.approx(finding("masked-heads-beyond-layers").value)
+
+
 def test_the_table_of_when_and_how_many_is_counted_from_the_answers():
     table = when_and_how_many().set_index(["heads off", "when"])
     answers = real_masking().answers.query("model == 'gemma3-270m' and length == 1024")

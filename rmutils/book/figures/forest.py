@@ -10,7 +10,17 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from rmutils.book.figures.report import number
-from rmutils.book.figures.style import BLUE, CALLED, FOR_A_PHONE, GREY, INK, PHONE, RED, new_axes
+from rmutils.book.figures.style import (
+    BLUE,
+    CALLED,
+    FOR_A_PHONE,
+    GREY,
+    INK,
+    PHONE,
+    RED,
+    WIDTH,
+    new_axes,
+)
 from rmutils.book.verdicts import ALPHA
 
 SIGNS = {"above": (">", BLUE, "interval above {}"), "below": ("<", RED, "interval below {}"),
@@ -117,9 +127,15 @@ def _legend(signs: Mapping[str, tuple[str, str, str]], found: set[str],
 def by_group(table: pd.DataFrame, xlabel: str, colours: Mapping[str, str]) -> Figure:
     """Draw levels with 95 % intervals in groups, each label in its colour."""
     table = table.sort_values("group", key=lambda names: pd.factorize(names)[0], kind="stable")
+    figure, small = (_levels(table, xlabel, colours, width) for width in (WIDTH, PHONE))
+    FOR_A_PHONE[figure] = small
+    return figure
+
+
+def _levels(table: pd.DataFrame, xlabel: str, colours: Mapping[str, str], width: float) -> Figure:
     places, ticks = _rows(table)
     last = max(places.values())
-    figure, axes = new_axes(1.0 + 0.23 * (last + 1))
+    figure, axes = new_axes(1.0 + 0.23 * (last + 1), width=width)
     for row in table.itertuples():
         place, colour = places[row.group, row.label], colours[row.label]
         axes.hlines(place, row.low, row.high, color=colour, lw=1.8)

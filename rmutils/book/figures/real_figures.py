@@ -10,16 +10,16 @@ from matplotlib.figure import Figure
 
 from rmutils.book.experiments.masked_needles import ANYWHERE, MATCHED, TOP, WHOLE
 from rmutils.book.figures.report import how_made
-from rmutils.book.figures.style import BLUE, CALLED, GREY, INK, RED, new_axes
+from rmutils.book.figures.style import BLUE, CALLED, GREY, INK, ORANGE, new_axes
 from rmutils.core.experiment import Plan
 from rmutils.core.results import Artifact
 
-POLICIES = {TOP: ("heads that copy most", RED, "o", "-"),
+POLICIES = {TOP: ("heads that copy most", BLUE, "o", "-"),
             ANYWHERE: ("others from anywhere", GREY, "s", "--"),
-            MATCHED: ("others of the same layers", BLUE, "^", ":")}
+            MATCHED: ("others of the same layers", ORANGE, "^", ":")}
 """Policy -> label, colour, marker, line."""
-MARKS = {WHOLE: ("whole model", INK, "o", -0.2), TOP: ("without the top heads", RED, "D", 0.0),
-         MATCHED: ("without others of their layers", BLUE, "^", 0.2)}
+MARKS = {WHOLE: ("whole model", INK, "o", -0.2), TOP: ("without the top heads", BLUE, "D", 0.0),
+         MATCHED: ("without others of their layers", ORANGE, "^", 0.2)}
 """Policy -> label, colour, marker, place within the row."""
 
 

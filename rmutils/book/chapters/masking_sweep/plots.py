@@ -47,9 +47,9 @@ def heads_alone(losses: pd.DataFrame, tau: float) -> Figure:
     return figure
 
 
-LINES = {"retrieval": ("highest heads", RED, "o", "-"),
+LINES = {"retrieval": ("highest heads", BLUE, "o", "-"),
          "non-retrieval": ("random others", GREY, "s", "--"),
-         MATCHED: ("others of the same layers", BLUE, "^", ":")}
+         MATCHED: ("others of the same layers", ORANGE, "^", ":")}
 """Policy -> label, colour, marker, line."""
 SHIFT = 1.04  # the second line stands this much to the right, so that no bar hides another
 

@@ -1,6 +1,6 @@
 """RetMask on SmolLM2, against a control that masks other heads of the same layers."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -12,9 +12,10 @@ from rmutils.core.config import run_notebook
 from rmutils.core.errors import NotStored
 from rmutils.core.experiment import Plan, Run
 from rmutils.core.results import JOURNAL, Artifact, Compute, Stage
-from rmutils.heads import HeadScores, detect, head_change
-from rmutils.heads.detection import load, save
+from rmutils.heads import detect, head_change
+from rmutils.heads.detection import save
 from rmutils.heads.masking import count_displaced
+from rmutils.heads.scores import Head
 from rmutils.pipeline.retmask import RetMaskConfig, RetMaskRun, RetMaskSteps, label_of
 from rmutils.stats import Interval
 from rmutils.training.compute_backend import ComputeBackend
@@ -67,8 +68,19 @@ REPEATED_COMMAND = run_notebook("06_training_effect", {"compute_one_machine": "a
 ONE_MACHINE_SEED = 1
 
 
-def repeated(model: str, run: RetMaskRun, *, compute: Compute = "never") -> tuple[
-        HeadScores, Artifact]:
+@dataclass(frozen=True)
+class Retrained(RetMaskRun):
+    """A run that was trained again from its stored pairs."""
+
+    first: RetMaskRun
+
+    @property
+    def heads(self) -> list[Head]:
+        """Those that were masked when the pairs were made."""
+        return self.first.heads
+
+
+def repeated(model: str, run: RetMaskRun, *, compute: Compute = "never") -> Artifact:
     """Train again from a run's stored pairs, on this machine, and detect; or look that up."""
     config = RetMaskConfig.from_identity(run.artifact.manifest["config"])
 
@@ -77,11 +89,10 @@ def repeated(model: str, run: RetMaskRun, *, compute: Compute = "never") -> tupl
         save(detect(trained, config.detect, journal=folder / JOURNAL), folder)
         return {"training": training.key}
 
-    artifact = REPEATED.obtain_folder(
+    return REPEATED.obtain_folder(
         config, {"run": run.artifact.key}, make, compute=compute, model=model,
         label=label_of(config),
         command=REPEATED_COMMAND)
-    return load(artifact.folder, f"{model}, trained again"), artifact
 
 
 def planned(plan: Plan) -> list[Run]:
@@ -113,7 +124,8 @@ def on_one_machine(*, compute: Compute = "never") -> LayerMatchedTraining | None
     try:
         own, control = (LAYER_MATCHED.obtain(runs[ONE_MACHINE_SEED, arm], compute="never")
                         for arm in (RETMASK, MATCHED))
-        after, artifact = repeated(runs[ONE_MACHINE_SEED, RETMASK].model, own, compute=compute)
+        artifact = repeated(runs[ONE_MACHINE_SEED, RETMASK].model, own, compute=compute)
     except NotStored:
         return None
-    return LayerMatchedTraining([(replace(own, after=after, artifact=artifact), control)], 1)
+    again = Retrained(own.model, own.config, own.compute, artifact, own)
+    return LayerMatchedTraining([(again, control)], 1)
