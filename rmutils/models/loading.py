@@ -14,7 +14,7 @@ import torch
 
 from rmutils.core.config import DEVICE, DTYPE, digest
 from rmutils.core.errors import UserError, did_you_mean
-from rmutils.core.files import intact, sha256
+from rmutils.core.files import intact, of_file, sha256
 from rmutils.core.paths import SHIPPED_MODELS, caches
 from rmutils.core.validation import checked, got
 from rmutils.models import known_models
@@ -139,7 +139,14 @@ def corpus_of(name: str, base: str | None = None) -> str:
     kind, where = _source(base or name)
     if kind == "adapter":
         return corpus_of(base_of(str(where)))
-    return corpus_named_by(read_config(str(where)) if kind in {"folder", "hub"} else None)
+    if kind == "folder":
+        return _corpus_of(Path(where) / "config.json")
+    return corpus_named_by(read_config(str(where)) if kind == "hub" else None)
+
+
+@of_file
+def _corpus_of(settings: Path) -> str:
+    return corpus_named_by(read_config(str(settings.parent)))
 
 
 def window_of(name: str) -> int | None:

@@ -88,6 +88,7 @@ def paired(table: pd.DataFrame, strategy: str, base: str) -> tuple[Array, Array,
     """Scores of two strategies side by side, from a table as for `compare`: (samples, seeds, 2), of
     the strategy and of the base; (samples,): clusters, and strata."""
     places = [name for name in ("stratum", "cluster", "sample") if name in table]
+    table = table[table["strategy"].isin([strategy, base])]
     wide = table.pivot(index=places, columns=["strategy", "seed"], values="score")
     if missing := {strategy, base} - set(wide.columns.get_level_values(0)):
         raise ValueError(f"no scores of {', '.join(sorted(missing))}")

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import pandas as pd
 
@@ -32,6 +33,20 @@ class Evaluated:
     # A command line for each planned evaluation, or training, that is not stored.
     missing: tuple[str, ...]
     sizes: pd.DataFrame  # `strategy`, `pairs` and `steps` of each stored training
+
+    @cached_property
+    def samples(self) -> pd.DataFrame:
+        """The samples of all evaluations, as for `compare`, with their `category`."""
+        found = pd.concat([
+            samples_of(part).assign(strategy=strategy, seed=seed)
+            for (strategy, seed), part in self.scores.groupby(["strategy", "seed"], sort=False)])
+        return found.assign(category=found["stratum"])
+
+    def at_longest(self, strategy: str) -> "Evaluated":
+        """Only a training and the model before it, on the longest texts."""
+        rows = self.scores["strategy"].isin([BEFORE, strategy]) & (
+            self.scores["length"] == self.scores["length"].max())
+        return replace(self, scores=self.scores[rows])
 
 
 def evaluated(model: str, config: EvaluateConfig,
@@ -82,11 +97,7 @@ def levels(found: Evaluated) -> pd.DataFrame:
 
 def gains(found: Evaluated, by: Sequence[str] = (), base: str = BEFORE) -> pd.DataFrame:
     """Gains of each training over the model before it, in points of 0 to 100."""
-    samples = pd.concat([
-        samples_of(part).assign(strategy=strategy, seed=seed)
-        for (strategy, seed), part in found.scores.groupby(["strategy", "seed"], sort=False)])
-    samples["category"] = samples["stratum"]
-    groups = samples.groupby([*by], sort=False) if by else [((), samples)]
+    groups = found.samples.groupby([*by], sort=False) if by else [((), found.samples)]
     return pd.concat([
         compare(part, base, bounds=MORE_POINTS).assign(**dict(zip(by, key, strict=True)))
         for key, part in groups], ignore_index=True)
