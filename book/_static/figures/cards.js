@@ -27,8 +27,7 @@
     bar, make("ul", {class: "rm-kinds"}, ...told),
     make("p", {}, `It looks back ${card.distance.toFixed(0)} tokens on average; entropy `
       + `${card.entropy.toFixed(1)} nats.${mean === null ? "" : " To the token that comes next it "
-        + `adds ${card.adds.toFixed(1)} thousandths of a logit (mean of all heads: `
-        + `${mean.toFixed(1)}).`}`));
+        + `adds ${(card.adds / mean).toFixed(1)} times as much as the mean of these heads.`}`));
   if (examples.length) {
     box.append(make("details", {}, make("summary", {}, "Where it looks hardest"),
                     make("ul", {}, ...examples),

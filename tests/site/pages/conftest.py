@@ -95,7 +95,6 @@ def book(notebook, tmp_path_factory) -> Path:
     (folder / "index.md").write_text("# Start\n")
     (folder / "lists.md").write_text(
         f"# Lists\n\n{'Words before. ' * 20}\n\n"
-        "```{generated} said 05_one said\n```\n\n"
         "```{generated} figures-and-tables\n```\n\n```{generated} parameters\n```\n")
     return folder
 

@@ -2,23 +2,25 @@
 
 import re
 
+import nbformat
 import pytest
 import yaml
 from bs4 import BeautifulSoup
+from nbformat.v4 import new_markdown_cell, new_notebook
 
-from rmutils.book.figures.report import edition
+from rmutils.book.figures.report import edition, what_we_found
 from rmutils.book.site.pages import inputs
-from rmutils.book.site.pages.generated import bibtex, changes, citation, errata, said
+from rmutils.book.site.pages.generated import bibtex, changes, citation, errata, found
 from rmutils.core import paths
 from rmutils.core.errors import UserError
 from rmutils.paper import audit
-from tests.site.pages.conftest import EVIL
+from tests.site.pages.conftest import CONTENTS, EVIL, code
 
 
 def test_lists_hold_all_and_lead_to_it(pages):
     page = BeautifulSoup((pages / "lists.html").read_text(encoding="utf-8"), "html.parser")
     text = page.select_one("div.body").text
-    assert text.index("So many.") < text.index("All") < text.index("One chapter") < text.index(
+    assert text.index("All") < text.index("One chapter") < text.index(
         "Fig. 1")
     items = [li.text.strip() for li in page.select("div.body li")]
     assert items[:4] == ["Fig. 1: A line.", "Fig. 2: Two more lines.", "Fig. 3: Two more lines.",
@@ -37,14 +39,19 @@ def test_lists_hold_all_and_lead_to_it(pages):
         assert file == "chapters/05_one.html" and (not anchor or chapter.find(id=anchor))
 
 
-def test_only_a_cell_that_says_something_can_be_quoted(book):
-    assert said(book, "05_one", "said") == "So **many**."
-    head, line, first, second = said(book, "05_one", "b").splitlines()
-    assert (head, line) == ("| n | text |", "| --- | --- |") and r"\<script\>" in second
-    assert first.startswith(r"| 0\.3333333")
-    for chapter, cell in (("05_one", "a"), ("05_one", "other"), ("other", "said")):
-        with pytest.raises(UserError, match=cell):
-            said(book, chapter, cell)
+def test_a_list_of_chapters_has_what_each_found_first(tmp_path):
+    box = what_we_found("Does *it*?", "Yes, by [2](#fig-line) points in `tiny-llama`.", "No.")
+    (tmp_path / "chapters").mkdir()
+    (tmp_path / "_toc.yml").write_text(CONTENTS)
+    for cells in ([new_markdown_cell("(one)=\n# One"), code("box", box)], []):
+        nbformat.write(new_notebook(cells=cells), tmp_path / "chapters" / "05_one.ipynb")
+        if cells:
+            _, line, _ = found(tmp_path, "05_one").splitlines()
+            assert line.replace("\\", "") == (
+                "- **{ref}`one`.** Does it? *Yes, by 2 points in tiny-llama.*")
+    for name in ("05_one", "other"):  # without a box, and without a chapter
+        with pytest.raises(UserError, match=name):
+            found(tmp_path, name)
 
 
 def test_errata_are_the_disagreements_of_the_audit():

@@ -24,36 +24,36 @@ NAMES = {"sink": "first token", "previous": "previous token"}
 """What readers call kinds, where it is another name."""
 ROWS, COLUMNS = 4, 6
 """Cards in the picture."""
-NAMED = 1.5
+NAMED = 4
 """Percent from which a part has room for its number."""
+FIRST = "#D9D9D9"
+"""Colour of the first token, where heads rest."""
 
 
 def composition(results: Mapping[str, Tables]) -> Figure:
-    """Draw what retrieval heads and others look at when it is not the first token."""
+    """Draw what retrieval heads and others look at."""
     figure, panels = style.new_axes(0.9 + 1.0 * len(results), rows=len(results), sharex=True,
                                     flat=True)
     for axes, (model, tables) in zip(panels, results.items(), strict=True):
         for place, group in enumerate((RETRIEVAL, OTHERS)):
             left = 0.0
-            for kind, colour in PARTS.items():
+            for kind, colour in {**PARTS, "sink": FIRST}.items():
                 share = 100 * level(tables, kind, group).value
                 axes.barh(place, share, left=left, color=colour, height=0.72,
-                          label=kind if not place else None)
+                          label=None if place else NAMES.get(kind, kind))
                 if share >= NAMED:
                     axes.text(left + share / 2, place, f"{share:.0f}", ha="center", va="center",
                               color=style.on(colour))
                 left += share
             copies = level(tables, "copy", group)
             axes.hlines(place + 0.36, 100 * copies.low, 100 * copies.high, color=style.INK, lw=1.6)
-            axes.text(left, place, f" first token: {100 - left:.0f} %", va="center",
-                      color=style.GREY)
         axes.set_yticks([0, 1], [RETRIEVAL, OTHERS.replace(", ", ",\n")])
         axes.invert_yaxis()
         axes.set_title(model, loc="left")
-        axes.set_xlim(0, 1.35 * axes.dataLim.x1)
+        axes.set_xlim(0, 100)
         axes.spines["left"].set_visible(False)
         axes.tick_params(axis="y", length=0)
-    style.legend_above(figure, panels[0], len(PARTS), handlelength=1, columnspacing=1.2)
+    style.legend_above(figure, panels[0], len(SHOWN), handlelength=1, columnspacing=1.2)
     panels[-1].set_xlabel("positions, by the kind of token that gets most attention, %")
     return figure
 

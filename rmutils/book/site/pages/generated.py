@@ -1,7 +1,5 @@
 """The directive `generated`: parts of pages that are computed when the book is built."""
 
-import csv
-import io
 import json
 import re
 from collections.abc import Callable
@@ -11,9 +9,9 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from bs4 import BeautifulSoup
 from docutils import nodes
 from docutils.statemachine import StringList
-from nbformat import NotebookNode
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
@@ -27,7 +25,6 @@ from rmutils.book.site.pages.items import (
     chapters,
     folded,
     items,
-    kind_of,
     literal,
     shown,
     table,
@@ -183,23 +180,19 @@ def _code(text: str) -> str:
     return "`" + text.replace("|", r"\|") + "`"
 
 
-def said(book: Path, chapter: str, cell: str) -> str:
-    """Return what a cell of a chapter computed: its text or its table."""
-    for name, notebook in chapters(book):
-        for one in notebook.cells if name == chapter else ():
-            texts = [*filter(None, map(_text, shown(one)))]
-            if one.get("id") == cell and texts:
-                return "\n\n".join(texts)
-    raise UserError(f"the chapter {chapter} has no cell {cell!r} that says something")
-
-
-def _text(output: NotebookNode) -> str | None:
-    """Markdown of a text, or of a table's data."""
-    if kind_of(output) != "table":
-        return output.data.get("text/markdown")
-    head, *rows = csv.reader(io.StringIO(output.metadata["rmutils"]["csv"]))
-    return "\n".join(table([*map(literal, head)], [[*map(literal, row)] for row in rows],
-                           f"|{' --- |' * len(head)}"))
+def found(book: Path, *names: str) -> str:
+    """A list of chapters, each with its question and what its box says first."""
+    told, lines = dict(chapters(book)), ["::::{div} rm-listing"]
+    for name in names:
+        boxes = [box for cell in (told[name].cells if name in told else ()) for one in shown(cell)
+                 if (box := BeautifulSoup(one.data.get("text/html", ""), "html.parser").select_one(
+                     ".rm-found"))]
+        if not boxes:
+            raise UserError(f"no chapter {name!r} has a box of what was found")
+        label = re.findall(r"^\((.+)\)=", told[name].cells[0].source)[0]
+        question, first = (literal(boxes[0].select(part)[0].get_text()) for part in ("p", "li"))
+        lines.append(f"- **{{ref}}`{label}`.** {question} *{first}*")
+    return "\n".join([*lines, "::::"])
 
 
 def errata(book: Path) -> str:
@@ -358,7 +351,7 @@ WRITERS: dict[str, Callable[..., str]] = {
     "playground-speed": playground_speed,
     "figures-and-tables": figures_and_tables,
     "parameters": parameters,
-    "said": said,
+    "found": found,
     "errata": errata,
     "bibtex": bibtex,
     "citation": citation,
