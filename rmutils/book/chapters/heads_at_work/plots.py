@@ -26,7 +26,7 @@ ROWS, COLUMNS = 4, 6
 """Cards in the picture."""
 NAMED = 4
 """Percent from which a part has room for its number."""
-FIRST = "#D9D9D9"
+FIRST = "#F0F0F0"
 """Colour of the first token, where heads rest."""
 
 
@@ -49,7 +49,7 @@ def composition(results: Mapping[str, Tables]) -> Figure:
             axes.hlines(place + 0.36, 100 * copies.low, 100 * copies.high, color=style.INK, lw=1.6)
         axes.set_yticks([0, 1], [RETRIEVAL, OTHERS.replace(", ", ",\n")])
         axes.invert_yaxis()
-        axes.set_title(model, loc="left")
+        axes.set_title(style.CALLED.get(model, model), loc="left")
         axes.set_xlim(0, 100)
         axes.spines["left"].set_visible(False)
         axes.tick_params(axis="y", length=0)

@@ -1,1 +1,1 @@
-"""The chapter *From 8,192 to 65,536 tokens: the recipe of Olmo 3*."""
+"""The chapter *Reading further: the recipe of Olmo 3 in small*."""
