@@ -24,7 +24,7 @@ def heads(variants: Mapping[str, tuple[np.ndarray, np.ndarray]],
         marked[tuple(zip(*retrieval, strict=True))] = True
         axes.plot([0, 1], [0, 1], color=style.GREY, lw=0.8, ls="--")
         for part, colour, marker, label in ((~marked, style.GREY, "o", "other heads"),
-                                            (marked, style.RED, "D", "retrieval heads")):
+                                            (marked, style.BLUE, "D", "retrieval heads")):
             axes.plot(before[part], after[part], marker, color=colour, ms=3.5, label=label)
         axes.set_title(name, fontsize=9)
         axes.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03))

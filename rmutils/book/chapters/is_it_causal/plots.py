@@ -10,7 +10,7 @@ from rmutils.book.chapters.is_it_causal.experiment import COPY, REMOVE, RESTORE,
 from rmutils.book.chapters.is_it_causal.findings import effects, room, token_leaders
 from rmutils.book.figures import report
 from rmutils.book.figures.head_figures import heads_by_token
-from rmutils.book.figures.style import BLUE, GREY, INK, ORANGE, RED, new_axes
+from rmutils.book.figures.style import BLUE, GREY, INK, ORANGE, PURPLE, RED, new_axes
 from rmutils.heads.scores import Head
 
 
@@ -24,9 +24,9 @@ def exchanged_sets(results: Mapping[str, IsItCausal]) -> Figure:
             part = table[table["way"] == way]
             counts = sorted(part["count"].unique())
             lines = [(colour, marker, f"by {kind}", part.loc[part["kind"] == kind, "top"])
-                     for colour, marker, kind in zip((RED, ORANGE), "os", part["kind"].unique(),
+                     for colour, marker, kind in zip((BLUE, PURPLE), "os", part["kind"].unique(),
                                                      strict=False)]
-            lines.append((BLUE, "^", "others, same layers",
+            lines.append((ORANGE, "^", "others, same layers",
                           part.loc[part["kind"] == COPY, "control"]))
             for shift, (colour, marker, label, found) in enumerate(lines):
                 value, low, high = (base + sign * np.array([[*one] for one in found], float)).T

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from rmutils.book.chapters.which_heads.experiment import COPY, SCORE, TASK, WRITE
 from rmutils.book.figures.head_figures import heads_by_token
-from rmutils.book.figures.style import BLUE, CALLED, GREY, RED, new_axes
+from rmutils.book.figures.style import BLUE, CALLED, GREY, ORANGE, new_axes
 
 TITLES = {"literal": "literal needles", "paraphrased": "paraphrased needles",
           TASK: "questions on documents"}
@@ -23,8 +23,8 @@ def masking_costs(maskings: Mapping[str, pd.DataFrame]) -> Figure:
     for row, (label, table) in zip(panels, maskings.items(), strict=True):
         for axes, outcome in zip(row, outcomes, strict=True):
             part = table[table["outcome"] == outcome]
-            for name, colour, marker, shift in (("lost", RED, "D", -0.13),
-                                                ("control", BLUE, "^", 0.13)):
+            for name, colour, marker, shift in (("lost", BLUE, "D", -0.13),
+                                                ("control", ORANGE, "^", 0.13)):
                 rows = np.arange(len(part)) + shift
                 value, low, high = np.array([[*found] for found in part[name]], float).T
                 axes.hlines(rows, low, high, color=colour, lw=1.4)
