@@ -229,7 +229,7 @@ def _linked(wrong: pd.DataFrame) -> dict[str, list]:
 
 
 def _size(row: Any) -> float:
-    return -abs(row.difference)
+    return -np.nan_to_num(abs(row.difference))  # nothing is subtracted where a mark is wrong
 
 
 def _named(places: set[str]) -> str:
