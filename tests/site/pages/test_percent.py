@@ -61,6 +61,7 @@ def test_every_page_writes_percent_in_one_way(html):
         for other in article.select("pre, code, script, style, svg, td, .math, .rm-sides, "
                                     ".rm-case, blockquote, .rm-made") if article else ():
             other.decompose()
-        if article and (found := re.findall(r".{0,30}\d%.{0,10}", article.text)):
+        text = re.sub("“[^”]*”", "", article.text) if article else ""  # the paper's own words
+        if found := re.findall(r".{0,30}\d%.{0,10}", text):
             wrong[path.relative_to(html).as_posix()] = found
     assert not wrong
