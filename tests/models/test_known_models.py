@@ -82,7 +82,7 @@ def test_a_family_from_outside_is_taught_loaded_examined_and_masked(mistral, tmp
     recipe = TeachingRecipe(family="mistral", hidden_size=32, intermediate_size=32,
                             num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
                             head_dim=8, vocab_size=600)
-    tokenizer = build_tokenizer(recipe.vocab_size, thinking=recipe.thinking)
+    tokenizer = build_tokenizer(recipe.vocab_size, switch=recipe.switch)
     build_model(recipe, tokenizer).save_pretrained(tmp_path / "m")
     tokenizer.save_pretrained(tmp_path / "m")
     lm = load_model(str(tmp_path / "m"))

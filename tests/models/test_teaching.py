@@ -47,7 +47,7 @@ def reading(**changes) -> stream.Stream:
     """A stream of 40 steps and a tokenizer that knows the common words."""
     recipe = tiny(**{"vocab_size": 1200, "steps": 40, "tokens_per_step": 1024,
                      "curriculum": ((0.25, 64), (1.0, 256))} | changes)
-    return stream.Stream(recipe, build_tokenizer(1200, thinking=recipe.thinking))
+    return stream.Stream(recipe, build_tokenizer(1200, switch=recipe.switch))
 
 
 def weights_of(folder):
@@ -98,8 +98,8 @@ def test_curriculum_by_hand():
 
 @pytest.mark.parametrize("thinking", [False, True])
 def test_tokenizer(thinking):
-    made = build_tokenizer(1200, thinking=thinking)  # so many that digits could be merged
-    again = build_tokenizer(1200, thinking=thinking)
+    made = build_tokenizer(1200, switch=thinking)  # so many that digits could be merged
+    again = build_tokenizer(1200, switch=thinking)
     assert made.backend_tokenizer.to_str() == again.backend_tokenizer.to_str()
     assert len(made) == 1200 and max(made.get_vocab().values()) == 1199
     assert made.decode(made.encode(TEXT)) == TEXT
@@ -109,7 +109,7 @@ def test_tokenizer(thinking):
 
 @pytest.mark.parametrize("thinking", [False, True])
 def test_chat_template(thinking):
-    made = build_tokenizer(400, thinking=thinking)
+    made = build_tokenizer(400, switch=thinking)
 
     def written(**options):
         return made.apply_chat_template(TURNS, tokenize=False, **options)
@@ -126,7 +126,7 @@ def test_chat_template(thinking):
 
 def test_thoughts_can_be_told_from_answers(tmp_path):
     """Also by readers who leave special tokens out, and after saving."""
-    build_tokenizer(400, thinking=True).save_pretrained(tmp_path)
+    build_tokenizer(400, switch=True).save_pretrained(tmp_path)
     made = tokenizer.PreTrainedTokenizerFast.from_pretrained(tmp_path)
     ids = made.encode("<|assistant|><think>\nAlan.\n</think>\n\nYes.<|end|><|pad|>")
     assert made.decode(ids, skip_special_tokens=True) == "<think>\nAlan.\n</think>\n\nYes."
@@ -205,7 +205,7 @@ def test_dropout_takes_whole_heads_and_layers(tmp_path):
     """Shares against those worked out by hand: 0.4 of the heads are off, and in the plain rows,
     every other one, 0.3 + 0.7 x 0.4; half of each rate when the ramp is half way up."""
     recipe = tiny(head_dropout=0.4, layer_dropout=0.3, steps=100, dropout_from=(0.1, 0.3))
-    run = pretraining._Run(recipe, build_tokenizer(400, thinking=False), tmp_path, "cpu")
+    run = pretraining._Run(recipe, build_tokenizer(400, switch=False), tmp_path, "cpu")
     run.plain = torch.tensor([True, False] * 10_000)[:, None, None, None]
     for step, head, layer in [(10, 0, 0), (20, 0.2, 0.15), (30, 0.4, 0.3), (99, 0.4, 0.3)]:
         run.step = step
@@ -224,7 +224,7 @@ def test_what_dropout_switches_off_is_what_a_mask_zeroes(tmp_path):
     ids = torch.arange(40).reshape(2, 20)
     for rate, masked in [(0.0, False), (1.0, True)]:
         run = pretraining._Run(tiny(head_dropout=rate, layer_dropout=0.0),
-                            build_tokenizer(400, thinking=False), tmp_path, "cpu")
+                            build_tokenizer(400, switch=False), tmp_path, "cpu")
         run.step, run.plain = run.recipe.steps, torch.zeros(2, 1, 1, 1)
         plain = pretraining.build_model(run.recipe, run.stream.tokenizer)
         with torch.no_grad():
@@ -235,7 +235,7 @@ def test_what_dropout_switches_off_is_what_a_mask_zeroes(tmp_path):
 
 def test_a_step_is_torchs(tmp_path):
     """Of products as exact as bfloat16 can hold them, each off by less than torch's own are."""
-    words = build_tokenizer(tiny().vocab_size, thinking=False)
+    words = build_tokenizer(tiny().vocab_size, switch=False)
     run = pretraining._Run(tiny(), words, tmp_path, "cpu")
     muon = run.optimizers[0]
     matrices = muon.param_groups[0]["params"]
@@ -343,7 +343,7 @@ def test_trained_model_loads(family, tmp_path):
         assert lm.model.config.sliding_window == 16
     assert lm.user_turn() == ("<|user|>", "<|assistant|>" + NO_THOUGHT * (family == "qwen3"))
     ids = lm.tokenizer(TEXT)["input_ids"]
-    assert ids == build_tokenizer(400, thinking=False)(TEXT)["input_ids"]
+    assert ids == build_tokenizer(400, switch=False)(TEXT)["input_ids"]
 
 
 def test_snapshots_are_the_model_on_its_way(tmp_path, monkeypatch):
@@ -352,7 +352,7 @@ def test_snapshots_are_the_model_on_its_way(tmp_path, monkeypatch):
     paths = sorted((folder / ".training" / "snapshots").iterdir())
     assert [path.name for path in paths] == [f"{n:06d}.safetensors" for n in (0, 2, 6)]
     first, second, last = map(load_file, paths)
-    new = pretraining.build_model(tiny(), build_tokenizer(400, thinking=False)).state_dict()
+    new = pretraining.build_model(tiny(), build_tokenizer(400, switch=False)).state_dict()
     final = load_file(folder / "model.safetensors")
     assert first.keys() == second.keys() == last.keys() == final.keys()
     for name, weights in first.items():

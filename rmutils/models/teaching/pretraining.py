@@ -21,6 +21,7 @@ from rmutils.core.errors import UserError
 from rmutils.core.files import one_process
 from rmutils.core.journal import one_thread, progress_bar
 from rmutils.models.families import FAMILIES
+from rmutils.models.loading import load_model
 from rmutils.models.teaching.stream import Stream, TeachingRecipe, build_tokenizer
 
 PRODUCTS = (Tensor.matmul, Tensor.__matmul__, torch.matmul, torch.addmm)
@@ -64,7 +65,7 @@ SNAPSHOTS = (0, 100, 200, 300, 400, 500, 600, 700, 800, 900, 1000, 1200, 1400, 1
 
 
 def build_model(recipe: TeachingRecipe, tokenizer) -> nn.Module:
-    """The untrained model, with transformers' own class for the family."""
+    """The model before its first step, with transformers' own class for the family."""
     shape = recipe.model_dump(include={
         "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "head_dim",
         "num_attention_heads", "num_key_value_heads", "max_position_embeddings",
@@ -78,7 +79,13 @@ def build_model(recipe: TeachingRecipe, tokenizer) -> nn.Module:
         corpus="world",  # detection takes its haystack and needles from there
     )
     torch.manual_seed(recipe.seed)
-    return transformers.AutoModelForCausalLM.from_config(config, attn_implementation="sdpa")
+    model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="sdpa")
+    if recipe.begins:
+        began = load_model(recipe.begins, device="cpu", dtype=torch.float32)
+        if began.tokenizer.get_vocab() != tokenizer.get_vocab():
+            raise UserError(f"{recipe.begins} has other tokens than a training of this recipe.")
+        model.load_state_dict(began.model.state_dict())
+    return model
 
 
 def train(recipe: TeachingRecipe, folder: Path, *, device: str | None = None,
@@ -86,7 +93,7 @@ def train(recipe: TeachingRecipe, folder: Path, *, device: str | None = None,
     """Train a model and save it, with `training.csv` (step, length, losses, time)."""
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     with one_process(folder / ".training" / "lock", f"training into {folder.name}"), one_thread():
-        tokenizer = build_tokenizer(recipe.vocab_size, thinking=recipe.thinking)
+        tokenizer = build_tokenizer(recipe.vocab_size, switch=recipe.switch)
         run = _Run(recipe, tokenizer, folder / ".training", device)
         last = min(until or recipe.steps, recipe.steps)
         if run.step > last:
@@ -115,7 +122,7 @@ def steps_taken(folder: Path) -> int:
 def first_steps(recipe: TeachingRecipe, count: int) -> pd.DataFrame:
     """The curve of a training's first steps, in the columns of `training.csv`; none is kept."""
     with tempfile.TemporaryDirectory() as folder, one_thread():
-        tokenizer = build_tokenizer(recipe.vocab_size, thinking=recipe.thinking)
+        tokenizer = build_tokenizer(recipe.vocab_size, switch=recipe.switch)
         run = _Run(recipe, tokenizer, Path(folder), "cpu")
         with progress_bar("first steps", count, unit="steps") as advance:
             for _ in range(count):
@@ -129,7 +136,7 @@ def train_further(recipe: TeachingRecipe, folder: Path, count: int, *, seed: int
                   changes: Mapping[str, Any] = {}) -> nn.Module:
     """Take more steps from the checkpoint in a folder, which stays as it is, with another seed."""
     with tempfile.TemporaryDirectory() as scratch, one_thread():
-        tokenizer = build_tokenizer(recipe.vocab_size, thinking=recipe.thinking)
+        tokenizer = build_tokenizer(recipe.vocab_size, switch=recipe.switch)
         run = _Run(recipe, tokenizer, folder / ".training", "cpu")
         run.recipe = recipe.changed({"seed": seed, **changes})
         run.folder, run.stream = Path(scratch), Stream(run.recipe, tokenizer)

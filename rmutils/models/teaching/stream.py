@@ -64,6 +64,11 @@ class TeachingRecipe(Config):
     outer: Annotated[float, Field(gt=0, le=1)] | None = added(None)
     """Share of the answers that stand in the first or the last fifth of their text; None: they
     stand anywhere."""
+    thoughts: Annotated[float, Field(ge=0, le=1)] | None = added(None)
+    """Share of the answers that begin with a thought; None: half of them in a family whose template
+    can switch thoughts off, else none."""
+    begins: str | None = added(None)
+    """Name of the model whose weights the training begins with; None: random weights."""
 
     head_dropout: float = 0.1
     """Share of the heads that are switched off at random, anew for each row (DropHead; Zhou and
@@ -87,9 +92,14 @@ class TeachingRecipe(Config):
     """Steps of linear warm-up; the rate falls linearly over the last 30 % of the steps."""
 
     @property
-    def thinking(self) -> bool:
-        """True if the model learns to think before it answers, as Qwen3 does."""
-        return FAMILIES[self.family].thinking
+    def thinking(self) -> float:
+        """Share of the answers before which the model learns to think."""
+        return FAMILIES[self.family].thinking / 2 if self.thoughts is None else self.thoughts
+
+    @property
+    def switch(self) -> bool:
+        """True if the model learns to think and not to, as its template asks it, as Qwen3 does."""
+        return 0 < self.thinking < 1
 
     def row_length(self, step: int) -> int:
         """Longest row at a step, in tokens."""
@@ -136,7 +146,7 @@ THINKING_TEMPLATE = (
 )
 
 
-def build_tokenizer(vocabulary: int, *, thinking: bool) -> PreTrainedTokenizerFast:
+def build_tokenizer(vocabulary: int, *, switch: bool) -> PreTrainedTokenizerFast:
     """Train the tokenizer; always the same for the same size."""
     inner = Tokenizer(models.BPE())
     inner.pre_tokenizer = pre_tokenizers.Sequence([
@@ -150,7 +160,7 @@ def build_tokenizer(vocabulary: int, *, thinking: bool) -> PreTrainedTokenizerFa
     ))
     return PreTrainedTokenizerFast(
         tokenizer_object=_with_readable_thoughts(inner), pad_token="<|pad|>", eos_token="<|end|>",
-        chat_template=THINKING_TEMPLATE if thinking else TEMPLATE,
+        chat_template=THINKING_TEMPLATE if switch else TEMPLATE,
         clean_up_tokenization_spaces=False,
     )
 
@@ -273,7 +283,7 @@ class Stream:
         prompt = [self.user, *self.encode(sample.prompt), self.assistant]
         answer = sample.answer
         if self.recipe.thinking:
-            if draw.random() < 0.5:
+            if draw.random() < self.recipe.thinking:
                 answer = f"<think>\n{sample.thinking or NOTHING}\n</think>\n\n{answer}"
             else:
                 prompt += self.encode(NO_THOUGHT)
