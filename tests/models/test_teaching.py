@@ -165,8 +165,20 @@ def test_weight_is_1_on_answers_and_their_end(family):
                     assert weight == pytest.approx(1 if answer else source.recipe.prompt_weight)
                 place += len(token)
             thoughts += len(re.findall(r"<think>\n[A-Z\d]", text))
-            assert ("<think>" in text) <= source.recipe.thinking
-    assert (thoughts > 30) == source.recipe.thinking
+            assert ("<think>" in text) <= source.recipe.switch
+    assert (thoughts > 30) == source.recipe.switch
+
+
+def test_with_all_thoughts_every_answer_begins_with_one():
+    source = reading(family="olmo3", thoughts=1.0)
+    assert not source.recipe.switch and "enable_thinking" not in source.tokenizer.chat_template
+    found = []
+    for step in range(0, 40, 5):
+        for ids in source.batch(step)[0]:
+            turns = source.tokenizer.decode(ids).split("<|assistant|>")[1:]
+            found += [turn.split("<|end|>")[0] for turn in turns if "<|end|>" in turn]
+    assert len(found) > 50 and all(
+        re.fullmatch(r"<think>\n.+\n</think>\n\n.+", answer, re.DOTALL) for answer in found)
 
 
 def test_nothing_held_out_is_read():
@@ -344,6 +356,20 @@ def test_trained_model_loads(family, tmp_path):
     assert lm.user_turn() == ("<|user|>", "<|assistant|>" + NO_THOUGHT * (family == "qwen3"))
     ids = lm.tokenizer(TEXT)["input_ids"]
     assert ids == build_tokenizer(400, switch=False)(TEXT)["input_ids"]
+
+
+def test_a_training_begins_with_the_weights_of_another_model(tmp_path, monkeypatch):
+    first = train(tiny(), tmp_path / "first")
+    words = build_tokenizer(400, switch=False)
+    own, new, begun = (pretraining.build_model(recipe, words).state_dict() for recipe in (
+        tiny(begins=str(first)), tiny(), tiny(begins=str(train(tiny(), tmp_path / "other",
+                                                               until=1)))))
+    weights = load_model(str(first)).model.state_dict()
+    assert all(torch.equal(own[name], weights[name]) for name in weights)
+    for other in (new, begun):
+        assert not all(torch.equal(own[name], other[name]) for name in own)
+    with pytest.raises(UserError, match="has other tokens than a training of this recipe"):
+        pretraining.build_model(tiny(begins="tiny-llama"), words)
 
 
 def test_snapshots_are_the_model_on_its_way(tmp_path, monkeypatch):
