@@ -7,7 +7,7 @@ import pandas as pd
 from rmutils.book.chapters.olmo3_recipe import ablations, experiment, ruler
 from rmutils.book.chapters.olmo3_recipe.ablations import ARMS, RECIPE, RECIPE_PARTS
 from rmutils.book.chapters.olmo3_recipe.experiment import Extension, at_end
-from rmutils.book.findings import Measured, declare
+from rmutils.book.findings import NONE, Measured, declare
 from rmutils.core.errors import require
 from rmutils.longcontext.extension import ExtensionConfig
 
@@ -121,17 +121,27 @@ def seeds_differ() -> Measured:
     return Measured.count(by_seed.max() - by_seed.min(), seeds=len(by_seed))
 
 
-def _ruler(model: str) -> tuple[pd.DataFrame, list[str]]:
+def _ruler(model: str, *arms: str) -> tuple[pd.DataFrame, list[str]]:
     table, runs = ruler.ruler_scores()
-    require([command for (name, _), command in runs.missing.items() if name == model])
-    return table, [one.name for (name, _), one in runs.stored.items() if name == model]
+    asked = [(model, arm) for arm in arms]
+    require([runs.missing[run] for run in asked if run in runs.missing])
+    return table, [runs.stored[run].name for run in asked]
+
+
+@declare("ruler-score", unit="points", place=RULER, otherwise=(
+    "{model} gets {value} of RULER's 100 points {ci}, {arm}."))
+def ruler_score(model: str, arm: str = ruler.TRAINED) -> Measured:
+    """RULER score of a model in an arm, over all its lengths."""
+    table, names = _ruler(model, arm)
+    row = ruler.means(table).query("model == @model and arm == @arm").iloc[0]
+    return Measured.row(row, names, verdict=NONE, model=model, arm=arm)
 
 
 @declare("ruler-gain", unit="points", place=RULER, otherwise=(
     "With YaRN {model} has {value} {more|fewer} of RULER's points {ci}: {verdict}."))
 def ruler_gain(model: str = MODEL) -> Measured:
     """RULER score with YaRN, minus that of the model as trained."""
-    table, names = _ruler(model)
+    table, names = _ruler(model, ruler.TRAINED, ruler.YARN)
     row = ruler.differences(table).set_index("model").loc[model]
     return Measured.row(row, names, clusters=int(row["questions"]), p="p_holm", model=model)
 
@@ -141,6 +151,6 @@ def ruler_gain(model: str = MODEL) -> Measured:
     "{verdict}."))
 def ruler_gain_of_kind(kind: str, model: str = MODEL) -> Measured:
     """Score in the tasks of a kind with YaRN, minus that of the model as trained."""
-    table, names = _ruler(model)
+    table, names = _ruler(model, ruler.TRAINED, ruler.YARN)
     row = ruler.differences(table.query("kind == @kind")).set_index("model").loc[model]
     return Measured.row(row, names, clusters=int(row["questions"]), model=model, kind=kind)
