@@ -154,7 +154,7 @@ def ruler(table: pd.DataFrame) -> Figure:
             places = part["kind"].map(kinds.index) + 0.2 * i - 0.1
             style.with_intervals(axes, places, part, color=COLOURS[arm], ls="", marker="os"[i],
                                  ms=5, capsize=2, label=arm)
-        axes.set(title=model, ylim=(-3, 103))
+        axes.set(title=model, xlim=(-0.5, len(kinds) - 0.5), ylim=(-3, 103))
         axes.set_xticks(range(len(kinds)), kinds, fontsize=9)
     panels[0, 0].set_ylabel("RULER score (0 to 100)")
     style.legend_above(figure, panels[0, 0], 2)
