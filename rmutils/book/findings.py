@@ -237,11 +237,10 @@ def as_text(text: str) -> str:
 
 
 def filled(text: str, inserted: Mapping[str, object]) -> str:
-    """Fill places in hand-written Markdown: strings as text, `Markdown` as it is."""
-    known = {key: one.data if isinstance(one, Markdown) else one for key, one in inserted.items()}
+    """Fill places in hand-written Markdown; strings are text, also between backticks."""
     strings = {key: one for key, one in inserted.items() if isinstance(one, str)}
-    prose = known | {key: as_text(one) for key, one in strings.items()}
-    code = known | {key: one.replace("`", "'") for key, one in strings.items()}
+    prose = {**inserted, **{key: as_text(one) for key, one in strings.items()}}
+    code = {**inserted, **{key: one.replace("`", "'") for key, one in strings.items()}}
     return "".join(part.format(**(code if place % 2 else prose))
                    for place, part in enumerate(re.split(r"(`[^`]*`)", text)))
 
