@@ -16,6 +16,7 @@ from rmutils.book.chapters.main_tables.task_effects import EVALUATIONS
 from rmutils.book.chapters.masking_sweep.larger_sweeps import BY_PLAN
 from rmutils.book.claims import claim_list as module
 from rmutils.book.claims.claim_list import CLAIMS, claim_table, judge, load_claims, part_table
+from rmutils.book.experiments.thinking_twin import TWIN, twin_evaluation
 from rmutils.book.verdicts import (
     AGAINST,
     BLIND,
@@ -95,8 +96,9 @@ def test_measures_fit_their_quantities():
                     assert given[0] in {*load_published_maps()["model"]}
                     continue
                 teaching = ("tiny-llama", "tiny-qwen3", "tiny-olmo3")
-                assert given[0] in (*teaching, "smollm2-135m", *BY_PLAN)
-                lengths = EVALUATIONS["world" if given[0] in teaching else "book"].lengths
+                assert given[0] in (*teaching, "smollm2-135m", *BY_PLAN, TWIN)
+                lengths = (twin_evaluation() if given[0] == TWIN else EVALUATIONS[
+                    "world" if given[0] in teaching else "book"]).lengths
                 if measure.quantity in ("gain_at", "lead_at"):
                     assert {n for n in given if isinstance(n, int)} <= {*lengths}
 

@@ -30,6 +30,7 @@ from rmutils.book.chapters.training_effect.half_masked import HALF_MASKED
 from rmutils.book.chapters.training_effect.layer_matched_training import LAYER_MATCHED
 from rmutils.book.chapters.training_effect.real_training import REAL_TRAINING
 from rmutils.book.chapters.which_heads.pairs_from_other_heads import OTHER_PAIRS
+from rmutils.book.experiments.thinking_twin import THINKING_TWIN
 from rmutils.book.site.parameters import defaults
 from rmutils.core import paths
 from rmutils.core.config import DEVICE, Config
@@ -47,7 +48,8 @@ OWN_COPY = 2_000_000  # bytes of the executed notebook, at most
 EXPERIMENTS: tuple[Experiment[Any, Any], ...] = (
     CONTRASTED, ENGINES, FEW, FOUND, HALF_LEARNED, HALF_LEARNED_AGAIN, HALF_MASKED, HEAD_CARDS,
     HEADS_AT_WORK, LARGER_SWEEPS, LAYER_MATCHED, MEMORY, MORE, OTHER_PAIRS, POSITIONS,
-    REAL_EXCHANGES, REAL_TRAINING, RECIPE_PARTS, REDIRECT, RULER, SCALES, SPARSITY_AND_GAIN)
+    REAL_EXCHANGES, REAL_TRAINING, RECIPE_PARTS, REDIRECT, RULER, SCALES, SPARSITY_AND_GAIN,
+    THINKING_TWIN)
 FUNCTIONS = {"len": len, "sum": sum, "min": min, "max": max, "weight": weight}
 """Functions that `by` may call."""
 

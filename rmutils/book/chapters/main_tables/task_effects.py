@@ -11,6 +11,7 @@ import pandas as pd
 from rmutils.book.chapters.training_effect import real_training
 from rmutils.book.experiments.planned_runs import BEFORE, RETMASK, seeds_said, trainings
 from rmutils.book.experiments.real_tasks import LENGTH, WHOLE, difference, tasks_by_state
+from rmutils.book.experiments.thinking_twin import TWIN, twin_baselines, twin_scores
 from rmutils.book.findings import declare
 from rmutils.book.verdicts import CATEGORIES, CannotShow, Effect, blind_spot, quantity
 from rmutils.core.errors import UserError
@@ -50,6 +51,8 @@ def scores_of(model: str, strategies: Sequence[str],
 def _scores(model: str, strategy: str,
             config: EvaluateConfig | None) -> tuple[pd.DataFrame, tuple[str, ...]]:
     """`scores_of` one strategy; read once."""
+    if model == TWIN:
+        return twin_scores(strategy)
     config = config or EVALUATIONS[corpus_of(model)]
     tables, names = [], []
     for seed, name in _trained(model, strategy):
@@ -74,7 +77,8 @@ def _trained(model: str, strategy: str) -> list[tuple[int, str]]:
 @cache
 def blind_cells(model: str, config: EvaluateConfig | None = None) -> dict[tuple[str, int], str]:
     """Category and length -> why the untrained model's score there could not have moved."""
-    table, _ = baselines_stored(model, config or EVALUATIONS[corpus_of(model)])
+    table = twin_baselines() if model == TWIN else baselines_stored(
+        model, config or EVALUATIONS[corpus_of(model)])[0]
     found = {}
     for (category, length), rows in table.groupby(["category", "length"], sort=False):
         mean = rows[["score", "shuffled", "constant"]].mean()
@@ -190,6 +194,20 @@ def gain_beyond(model: str, other: str) -> Effect:
                          (model, other), both, strict=True)))
 
 
+@declare("gain-over-twin", unit="points", place="instruct-and-think", scale=1, otherwise=(
+    "RetMask raises the score of {model} by {value} points {more|less} {ci} than that of its "
+    "thinking twin: {verdict}."))
+@quantity("RetMask's gain of {model} minus that of its thinking twin is {effect} points")
+def gain_over_thinking_twin(model: str) -> Effect:
+    """Gain by RetMask minus that of the twin that thinks first, on the same questions and seeds."""
+    own, twin = (_side_by_side(name, RETMASK, BEFORE, beside=other)
+                 for name, other in ((model, TWIN), (TWIN, model)))
+    if not np.array_equal(own.texts, twin.texts):
+        raise UserError(f"{TWIN} was not asked the questions of {model}.")
+    return replace(_effect(twin, own.gains[:, :twin.gains.shape[1]] - twin.gains),
+                   artifacts=own.names + twin.names)
+
+
 @quantity("thirty times the pairs change RetMask's gain of {model} by {effect} points")
 def gain_by_more_pairs(model: str) -> Effect:
     """Score after RetMask minus that after RetMask with a thirtieth of the pairs."""
@@ -276,14 +294,20 @@ def _effect(pairs: Pairs, gains: np.ndarray) -> Effect:
 
 
 def _side_by_side(model: str, strategy: str, base: str, *, config: EvaluateConfig | None = None,
-                  category: str | None = None, length: int | None = None) -> Pairs:
-    """Two strategies, in a category or at a length, as far as it could have moved."""
+                  category: str | None = None, length: int | None = None,
+                  beside: str | None = None) -> Pairs:
+    """Two strategies, in a category or at a length, as far as it could have moved, also in the
+    model beside it."""
     table, names = scores_of(model, (strategy, base), config)
     for column, wanted in (("stratum", category), ("length", length)):
         if wanted is not None:
             table = table[table[column] == wanted]
     asked = table[["stratum", "length"]].drop_duplicates().itertuples(index=False, name=None)
     cells = {cell: blind_cells(model, config)[cell] for cell in asked}
+    if beside:
+        other = blind_cells(beside, config)
+        cells = {cell: why or other.get(cell, f"{beside} was not asked there")
+                 for cell, why in cells.items()}
     heard = [cell for cell, why in cells.items() if not why]
     categories = list(dict.fromkeys(cell[0] for cell in heard))
     if not heard:
