@@ -70,7 +70,7 @@ def test_chapters_keep_what_they_promise(html):
         live += here
         read[f"chapters/{name}"] = words(page)
     assert not {name: told for name, told in wrong.items() if told}
-    assert counted > 100 and len(live) >= 10 and not too_long(read)
+    assert counted > 100 and len(live) >= 5 and not too_long(read)
 
 
 def test_no_page_tells_of_the_machine(html):

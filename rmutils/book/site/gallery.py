@@ -19,6 +19,7 @@ from markdown_it import MarkdownIt
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
+from rmutils.book.site.pages.percent import SIGN, SPACED
 from rmutils.book.site.parameters import as_word
 from rmutils.core.files import read_yaml
 
@@ -175,7 +176,7 @@ def _rendered(output: NotebookNode) -> NotebookNode:
     """Markdown becomes HTML here, where no HTML, role or directive in it has a meaning."""
     if "text/markdown" not in output.get("data", {}):
         return output
-    text = _MARKDOWN.render("".join(output.data["text/markdown"]))
+    text = _MARKDOWN.render(SIGN.sub(SPACED, "".join(output.data["text/markdown"])))
     return NotebookNode(output, data=NotebookNode({"text/html": text}))
 
 
