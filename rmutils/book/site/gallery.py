@@ -19,8 +19,8 @@ from markdown_it import MarkdownIt
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
-from rmutils.book.site.pages.percent import SIGN, SPACED
 from rmutils.book.site.parameters import as_word
+from rmutils.book.site.percent import SIGN, SPACED
 from rmutils.core.files import read_yaml
 
 FOLDER = "gallery"  # where the pages of runs stand in the book

@@ -28,7 +28,8 @@ def inputs() -> list[Path]:
 
 def setup(app: Sphinx) -> dict[str, bool]:
     """Sphinx calls this."""
-    from rmutils.book.site.pages import address, frame, generated, percent, versions
+    from rmutils.book.site import percent
+    from rmutils.book.site.pages import address, frame, generated, versions
 
     for part in (address, frame, generated, percent, versions):
         part.connect(app)

@@ -8,7 +8,7 @@ from docutils import nodes
 from docutils.utils import new_document
 
 from rmutils.book.figures import report
-from rmutils.book.site.pages.percent import in_html, space
+from rmutils.book.site.percent import in_html, space
 
 
 def page(*parts):
