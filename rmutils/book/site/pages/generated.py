@@ -191,7 +191,7 @@ def found(book: Path, *names: str) -> str:
             raise UserError(f"no chapter {name!r} has a box of what was found")
         label = re.findall(r"^\((.+)\)=", told[name].cells[0].source)[0]
         question, first = (literal(boxes[0].select(part)[0].get_text()) for part in ("p", "li"))
-        lines.append(f"- **{{ref}}`{label}`.** {question} *{first}*")
+        lines.append(f"- **{{ref}}`{label}`**\\\n  {question} *{first}*")
     return "\n".join([*lines, "::::"])
 
 
