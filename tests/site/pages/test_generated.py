@@ -46,9 +46,8 @@ def test_a_list_of_chapters_has_what_each_found_first(tmp_path):
     for cells in ([new_markdown_cell("(one)=\n# One"), code("box", box)], []):
         nbformat.write(new_notebook(cells=cells), tmp_path / "chapters" / "05_one.ipynb")
         if cells:
-            _, line, _ = found(tmp_path, "05_one").splitlines()
-            assert line.replace("\\", "") == (
-                "- **{ref}`one`.** Does it? *Yes, by 2 points in tiny-llama.*")
+            _, *lines, _ = found(tmp_path, "05_one").replace("\\", "").splitlines()
+            assert lines == ["- **{ref}`one`**", "  Does it? *Yes, by 2 points in tiny-llama.*"]
     for name in ("05_one", "other"):  # without a box, and without a chapter
         with pytest.raises(UserError, match=name):
             found(tmp_path, name)
