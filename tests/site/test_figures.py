@@ -158,7 +158,7 @@ def test_cards_are_sorted_and_one_is_opened_by_the_address(show, scores, width):
         menu.select_option(order)
         assert cards.first.inner_text().startswith(first)
     assert "first token 90\u00a0%" in cards.first.inner_text()
-    assert "adds -5.0 thousandths of a logit (mean of all heads: 1.5)" in cards.first.inner_text()
+    assert "adds -3.3 times as much as the mean of these heads" in cards.first.inner_text()
     page.evaluate("location.hash = '#head-two-2-1'")
     asked = page.locator(".rm-asked")
     asked.wait_for()
