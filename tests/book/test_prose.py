@@ -89,6 +89,12 @@ def test_every_number_with_an_interval_is_a_finding():
             assert "made by" in ast.unparse(node), place
 
 
+def test_what_cells_show_has_no_roles():
+    """Only prose cells are read by MyST; in an output a role would stand as it is typed."""
+    assert not [(page, cell.id) for page, cells in PAGES.items() for cell in cells
+                if cell.cell_type == "code" and re.search(r"\{(ref|doc|cite\S*)\}+`", cell.source)]
+
+
 def composed() -> list[str]:
     """Functions that return a sentence put together from eight words or more."""
     found = []
