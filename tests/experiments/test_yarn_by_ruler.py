@@ -4,8 +4,8 @@ import pandas as pd
 import pytest
 
 from rmutils.attention.variants import Plain
-from rmutils.book.chapters.olmo3_recipe import ruler as experiment
-from rmutils.book.chapters.olmo3_recipe.ruler import (
+from rmutils.book.chapters.olmo3_recipe import yarn_by_ruler as experiment
+from rmutils.book.chapters.olmo3_recipe.yarn_by_ruler import (
     TRAINED,
     YARN,
     differences,

@@ -23,7 +23,7 @@ from rmutils.book.chapters.masking_sweep.larger_sweeps import LARGER_SWEEPS
 from rmutils.book.chapters.memory_by_heads import FOUND, MEMORY, MORE
 from rmutils.book.chapters.ms_poe.experiment import POSITIONS, SCALES
 from rmutils.book.chapters.olmo3_recipe.ablations import RECIPE_PARTS
-from rmutils.book.chapters.olmo3_recipe.ruler import RULER
+from rmutils.book.chapters.olmo3_recipe.yarn_by_ruler import RULER
 from rmutils.book.chapters.redirect_heads.experiment import FEW, REDIRECT
 from rmutils.book.chapters.score_distribution.sparser_versions import SPARSITY_AND_GAIN
 from rmutils.book.chapters.training_effect.half_masked import HALF_MASKED

@@ -4,7 +4,7 @@ from functools import cache
 
 import pandas as pd
 
-from rmutils.book.chapters.olmo3_recipe import ablations, experiment, ruler
+from rmutils.book.chapters.olmo3_recipe import ablations, experiment, yarn_by_ruler
 from rmutils.book.chapters.olmo3_recipe.ablations import ARMS, RECIPE, RECIPE_PARTS
 from rmutils.book.chapters.olmo3_recipe.experiment import Extension, at_end
 from rmutils.book.findings import NONE, Measured, declare
@@ -122,7 +122,7 @@ def seeds_differ() -> Measured:
 
 
 def _ruler(model: str, *arms: str) -> tuple[pd.DataFrame, list[str]]:
-    table, runs = ruler.ruler_scores()
+    table, runs = yarn_by_ruler.ruler_scores()
     asked = [(model, arm) for arm in arms]
     require([runs.missing[run] for run in asked if run in runs.missing])
     return table, [runs.stored[run].name for run in asked]
@@ -130,10 +130,10 @@ def _ruler(model: str, *arms: str) -> tuple[pd.DataFrame, list[str]]:
 
 @declare("ruler-score", unit="points", place=RULER, otherwise=(
     "{model} gets {value} of RULER's 100 points {ci}, {arm}."))
-def ruler_score(model: str, arm: str = ruler.TRAINED) -> Measured:
+def ruler_score(model: str, arm: str = yarn_by_ruler.TRAINED) -> Measured:
     """RULER score of a model in an arm, over all its lengths."""
     table, names = _ruler(model, arm)
-    row = ruler.means(table).query("model == @model and arm == @arm").iloc[0]
+    row = yarn_by_ruler.means(table).query("model == @model and arm == @arm").iloc[0]
     return Measured.row(row, names, verdict=NONE, model=model, arm=arm)
 
 
@@ -141,16 +141,6 @@ def ruler_score(model: str, arm: str = ruler.TRAINED) -> Measured:
     "With YaRN {model} has {value} {more|fewer} of RULER's points {ci}: {verdict}."))
 def ruler_gain(model: str = MODEL) -> Measured:
     """RULER score with YaRN, minus that of the model as trained."""
-    table, names = _ruler(model, ruler.TRAINED, ruler.YARN)
-    row = ruler.differences(table).set_index("model").loc[model]
+    table, names = _ruler(model, yarn_by_ruler.TRAINED, yarn_by_ruler.YARN)
+    row = yarn_by_ruler.differences(table).set_index("model").loc[model]
     return Measured.row(row, names, clusters=int(row["questions"]), p="p_holm", model=model)
-
-
-@declare("ruler-gain-of-kind", unit="points", place=RULER, otherwise=(
-    "In RULER's tasks of the kind {kind}, {model} has {value} points {more|fewer} with YaRN {ci}: "
-    "{verdict}."))
-def ruler_gain_of_kind(kind: str, model: str = MODEL) -> Measured:
-    """Score in the tasks of a kind with YaRN, minus that of the model as trained."""
-    table, names = _ruler(model, ruler.TRAINED, ruler.YARN)
-    row = ruler.differences(table.query("kind == @kind")).set_index("model").loc[model]
-    return Measured.row(row, names, clusters=int(row["questions"]), model=model, kind=kind)
