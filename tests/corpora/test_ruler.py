@@ -154,7 +154,7 @@ def test_third_and_fourth_frequent_word_are_never_tied():
 
 @pytest.mark.parametrize("name", BY_NAME)
 def test_scores_are_those_of_ruler(name):
-    """Of right, half right, wrong and other answers; one right answer where the best counts."""
+    """Right, half right, wrong and other answers; one right answer where the best counts."""
     dataset, found = DATASETS[name], made(name, 1000)
     assert dataset.metrics == ("recall",) and dataset.questions == 1
     others = [made(name, 1000, seed).answer for seed in range(1, 5)]

@@ -45,12 +45,12 @@ class EnginesConfig(Config):
 
     model: str
     seed: int
-    """Of the run of RetMask, which has the instructions and the masked heads."""
+    """Seed of the run of RetMask, which has the instructions and the masked heads."""
     instructions: int
     """So many of its first ones."""
     max_new_tokens: int
     temperature: float
-    """Of the sampled answers."""
+    """At which answers are sampled."""
 
 
 def planned(plan: Plan) -> Iterator[EnginesConfig]:
