@@ -349,7 +349,8 @@ def one_needle(model: str) -> pd.DataFrame:
     answers = stored()[model][0]
     found = answers[(answers["policy"] == WHOLE) & answers["success"]]
     answers = answers[answers["needle"] == found["needle"].min()]
-    keepers = {(WHOLE, 1.0): "all heads", (TOP, MAIN): f"the {MAIN:.0%} that copy most",
+    keepers = {(WHOLE, 1.0): "all heads",
+               (TOP, MAIN): f"the {100 * MAIN:.0f}\N{NO-BREAK SPACE}% that copy most",
                (MATCHED, MAIN): "the same number of others in the same layers"}
     said = answers.set_index(["policy", "share"])["response"]
     return pd.DataFrame({"who keeps the text": keepers.values(),
